@@ -1,0 +1,114 @@
+"""What all commands share: options, exit codes, and an end without a traceback.
+
+Exit codes: 0 done, 1 the work failed, 2 wrong use, 130 stopped with Ctrl-C.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+
+import torch
+
+from course_lib.errors import CourseError
+
+INTERRUPTED = 130
+
+
+def make_parser(module, summary, example):
+    """Return the parser of one command, with an example under its help."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=summary,
+        epilog=f"example:\n  {example}\n\n"
+        "exit codes: 0 done, 1 the work failed, 2 wrong use, 130 stopped with Ctrl-C",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_threads(parser):
+    """Add ``--threads``: more than one rarely helps a model of this size."""
+    parser.add_argument(
+        "--threads",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="processor threads torch may use (default 1; more slow a model this small down)",
+    )
+
+
+def positive_int(text):
+    """Return `text` as an int of at least 1, or tell argparse what was wrong."""
+    return _at_least(text, 1)
+
+
+def natural_int(text):
+    """Return `text` as an int of at least 0, or tell argparse what was wrong."""
+    return _at_least(text, 0)
+
+
+def _at_least(text, minimum):
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+    if value < minimum:
+        raise argparse.ArgumentTypeError(f"expected at least {minimum}, got {value}")
+    return value
+
+
+def run(main, arguments=None):
+    """Call ``main(arguments)`` and turn how it ended into an exit code.
+
+    Args:
+        main: a function of the argument list that returns an exit code or None.
+        arguments: the argument list; default `sys.argv[1:]`.
+
+    Returns:
+        The exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A console that cannot show a character gets its escape, not a traceback.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = main(sys.argv[1:] if arguments is None else arguments) or 0
+        sys.stdout.flush()
+    except CourseError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("stopped with Ctrl-C.", INTERRUPTED)
+    except BrokenPipeError:
+        _drop_stdout()  # whoever read the output has seen enough
+        return 0
+    except OSError as error:
+        if getattr(error, "filename", None) is None:
+            _drop_stdout()
+        return _fail(f"the output could not be written: {error.strerror or error}.", 1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        return _fail("there is not enough memory for this model or batch.", 1)
+    return code
+
+
+def _fail(message, code):
+    """Print one message on standard error and return the exit code."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        print(f"error: {message}", file=sys.stderr)
+        sys.stderr.flush()
+    return code
+
+
+def _drop_stdout():
+    """Let nothing more be written, so that the interpreter ends without a complaint."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def use_threads(count):
+    """Let torch use `count` threads for one operation."""
+    torch.set_num_threads(count)

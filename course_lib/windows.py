@@ -1,0 +1,200 @@
+"""Documents to windows, and the order in which training visits them (chapter 8).
+
+A document with ids ``[BOS, c1, ..., cn, EOS]`` has n + 1 targets: every character and
+EOS.  Its windows cut them into pieces of at most C, each target in exactly one, and no
+window reaches into another document.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from course_lib.config import require_whole_number
+from course_lib.errors import CheckpointError, DataError, InputError
+from course_lib.losses import IGNORED
+
+PADDING_ID = 0  # fed at padded places; invisible, for they come last and are not scored
+
+
+@dataclass(frozen=True)
+class Window:
+    """One training example.
+
+    Args:
+        document: index of its document in the list it was cut from.
+        start: position of its first input in the ids of that document.
+        inputs: ids fed, at most C of them.
+        targets: one a position: the id that comes next, or -100 where another window
+            has scored it already.
+    """
+
+    document: int
+    start: int
+    inputs: tuple
+    targets: tuple
+
+
+def cut_windows(documents_ids, block_size, stride=None):
+    """Cut each document into windows that score each of its targets exactly once.
+
+    With ids and start s, a window is ``inputs = ids[s:s+C]`` and
+    ``targets = ids[s+1:s+C+1]``; s goes up by `stride`.  With a stride below C the
+    windows overlap, and only the first to reach a target scores it.
+
+    Args:
+        documents_ids: a list of id lists, each ``[BOS, ..., EOS]``.
+        block_size: C, the largest number of inputs.
+        stride: from 1 to C; default C.
+
+    Returns:
+        A list of `Window`, in document order.
+
+    Raises:
+        InputError: for a stride outside [1, C]: above C targets would be left out.
+        DataError: for a document without a target.
+
+    Source: chapter 8.
+    """
+    require_whole_number("block_size", block_size, at_least=1)
+    stride = block_size if stride is None else stride
+    require_whole_number("stride", stride, at_least=1)
+    if stride > block_size:
+        raise InputError(
+            "the stride skips targets.", expected=f"at most block_size={block_size}", got=stride
+        )
+    windows = []
+    for index, ids in enumerate(documents_ids):
+        if len(ids) < 2:
+            raise DataError(f"document number {index} has no target.", got=f"{len(ids)} ids")
+        scored = 0  # targets ids[1 : scored + 1] have been given to a window
+        start = 0
+        while scored < len(ids) - 1:
+            inputs, targets = ids[start : start + block_size], ids[start + 1 : start + block_size + 1]
+            inputs = inputs[: len(targets)]  # the last id, EOS, is never an input
+            again = scored - start  # targets at the front that an earlier window scored
+            windows.append(
+                Window(index, start, tuple(inputs), (IGNORED,) * again + tuple(targets[again:]))
+            )
+            scored = start + len(targets)
+            start += stride
+    return windows
+
+
+def stack_windows(windows, block_size):
+    """Return the windows as two tensors, short ones padded on the right.
+
+    Returns:
+        ``(tokens, targets)``, both int64 ``[number of windows, C]``; padded tokens are
+        id 0 and padded targets are -100.
+
+    Source: chapter 8.
+    """
+    tokens = [pad(window.inputs, block_size, PADDING_ID) for window in windows]
+    targets = [pad(window.targets, block_size, IGNORED) for window in windows]
+    return torch.tensor(tokens), torch.tensor(targets)
+
+
+def pad(ids, length, filler):
+    """Return `ids` with `filler` behind it, `length` entries in all."""
+    return [*ids, *[filler] * (length - len(ids))]
+
+
+def make_protocol(block_size, stride=None):
+    """Return the rule by which texts are cut and scored, as plain values.
+
+    It is fixed before results are seen and stands beside every result; another length or
+    stride is another protocol, never a better score.
+
+    Source: chapters 8 and 9.
+    """
+    return {
+        "block_size": block_size,
+        "stride": block_size if stride is None else stride,
+        "windows": "within one document",
+        "scored": "every character and EOS once, BOS never",
+    }
+
+
+def document_windows(documents, tokenizer, protocol):
+    """Return the windows of `documents`, each document encoded and cut by itself.
+
+    Args:
+        documents: a list of `Document`.
+        tokenizer: a `CharTokenizer`.
+        protocol: what `make_protocol` returned.
+
+    Source: chapter 8.
+    """
+    documents_ids = [tokenizer.encode(document.text) for document in documents]
+    return cut_windows(documents_ids, protocol["block_size"], protocol["stride"])
+
+
+class EpochSampler:
+    """Visits all windows in a new random order each epoch; its state can be saved.
+
+    The last batch of an epoch holds the windows that are left, so it may be smaller;
+    no window is repeated or dropped.
+
+    Args:
+        window_count: number of windows, at least 1.
+        batch_size: windows a batch, at least 1.
+        seed: of the sampler's own generator.
+
+    Source: chapter 8.
+    """
+
+    def __init__(self, window_count, batch_size, seed):
+        require_whole_number("window_count", window_count, at_least=1)
+        require_whole_number("batch_size", batch_size, at_least=1)
+        self.window_count = window_count
+        self.batch_size = batch_size
+        self.generator = torch.Generator().manual_seed(seed)
+        self.epoch = 0
+        self.position = 0
+        self.permutation = self._draw_permutation()
+
+    def _draw_permutation(self):
+        return torch.randperm(self.window_count, generator=self.generator)
+
+    def next_batch(self):
+        """Return the indices of the next windows: int64 ``[batch_size or fewer]``."""
+        if self.position >= self.window_count:
+            self.permutation = self._draw_permutation()
+            self.position = 0
+            self.epoch += 1
+        batch = self.permutation[self.position : self.position + self.batch_size]
+        self.position += len(batch)
+        return batch
+
+    def state_dict(self):
+        """Return everything the order of the coming batches depends on."""
+        return {
+            "window_count": self.window_count,
+            "batch_size": self.batch_size,
+            "epoch": self.epoch,
+            "position": self.position,
+            "permutation": self.permutation.clone(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state):
+        """Continue where the sampler that gave `state` stood.
+
+        Raises:
+            CheckpointError: when `state` is of another number of windows or batch size,
+                or is no permutation.
+        """
+        for name in ("window_count", "batch_size"):
+            if state[name] != getattr(self, name):
+                raise CheckpointError(
+                    f"the sampler was saved with another {name}.",
+                    expected=getattr(self, name),
+                    got=state[name],
+                )
+        permutation = state["permutation"].clone()
+        whole = torch.equal(permutation.sort().values, torch.arange(self.window_count))
+        if not whole or not 0 <= state["position"] <= self.window_count:
+            raise CheckpointError("the saved sampler is not in a state it can reach.")
+        self.permutation, self.position = permutation, state["position"]
+        self.epoch = state["epoch"]
+        self.generator.set_state(state["generator"])
