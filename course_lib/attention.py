@@ -135,7 +135,7 @@ class KeyValue(tuple):
             values_BHTK: float ``[B,h,T,d_h]``.
             capacity: number of positions the buffer should have room for.
         """
-        if keys_BHTK.requires_grad:  # autograd must not see a tensor change under it
+        if torch.is_grad_enabled():  # autograd must not see a tensor change under it
             return KeyValue(
                 torch.cat([self[0], keys_BHTK], dim=-2), torch.cat([self[1], values_BHTK], dim=-2)
             )

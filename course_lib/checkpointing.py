@@ -12,8 +12,8 @@ import struct
 import torch
 
 from course_lib.config import Config
-from course_lib.errors import CheckpointError, CourseError, InputError
-from course_lib.files import read_bytes, write_bytes
+from course_lib.errors import CheckpointError, CourseError, InputError, TrainingError
+from course_lib.files import digest, read_bytes, write_bytes
 from course_lib.model import TransformerLM
 from course_lib.tokenizer import CharTokenizer
 from course_lib.training import TrainingSettings
@@ -126,6 +126,9 @@ def check_checkpoint(checkpoint, path="the checkpoint"):
             if value is None and name in ("optimizer", "sampler", "rng"):
                 continue
             raise CheckpointError(f"{path} has no valid field {name!r}.", expected=kind.__name__)
+    for name, parts in (("data", ("name", "folder", "digest")), ("source", ("digest",))):
+        if any(part not in checkpoint[name] for part in parts):
+            raise CheckpointError(f"{path} has no valid field {name!r}.", expected=", ".join(parts))
     try:
         config = Config.from_dict(checkpoint["config"])
         TrainingSettings.from_dict(checkpoint["settings"])
@@ -137,6 +140,12 @@ def check_checkpoint(checkpoint, path="the checkpoint"):
             f"{path}: the vocabulary is not that of the model.",
             expected=f"{config.vocab_size} entries",
             got=f"{len(tokenizer)} entries",
+        )
+    if checkpoint["protocol"].get("block_size") != config.block_size:
+        raise CheckpointError(
+            f"{path}: the protocol is not that of the model.",
+            expected=f"block_size={config.block_size}",
+            got=f"block_size={checkpoint['protocol'].get('block_size')}",
         )
     check_weights(checkpoint["model"], config, path)
     if len(checkpoint["losses"]) != checkpoint["step"]:
@@ -151,7 +160,7 @@ def check_weights(weights, config, path="the checkpoint"):
     """Refuse weights whose names, shapes or values are not those of the Config's model."""
     with torch.device("meta"):
         expected = TransformerLM(config).state_dict()
-    for name in sorted(expected.keys() | weights.keys()):
+    for name in sorted(expected.keys() | weights.keys(), key=str):
         if name not in weights:
             raise CheckpointError(f"{path}: the tensor {name} is missing.")
         if name not in expected:
@@ -170,15 +179,25 @@ def check_weights(weights, config, path="the checkpoint"):
             raise CheckpointError(f"{path}: the tensor {name} holds a value that is not finite.")
 
 
-def make_checkpoint(trainer, *, data, source, environment):
+def make_checkpoint(trainer, *, data_folder, source, environment):
     """Return the checkpoint of `trainer` as tensors and plain values.
 
     Args:
         trainer: a `Trainer`.
-        data: plain values that say which data was trained on (name and digest).
-        source: plain values that say which source was run.
+        data_folder: folder of the corpus, or None for the course's own.
+        source: plain values that say which source was run (digest).
         environment: plain values that say where.
+
+    Raises:
+        TrainingError: when a parameter is not finite: such a checkpoint would replace a
+            good one.
     """
+    for name, tensor in trainer.model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise TrainingError(
+                f"after step {trainer.step} the tensor {name} holds a value that is not finite.",
+                repair="lower the learning rate; what was saved before is still good",
+            )
     return {
         "format": FORMAT,
         "config": trainer.config.to_dict(),
@@ -188,7 +207,7 @@ def make_checkpoint(trainer, *, data, source, environment):
         "settings": trainer.settings.to_dict(),
         **trainer.state_dict(),
         "evaluations": [dict(row) for row in trainer.evaluations],
-        "data": data,
+        "data": {**trainer.data, "folder": data_folder},
         "source": source,
         "environment": environment,
     }
@@ -198,20 +217,23 @@ def restore_trainer(trainer, checkpoint):
     """Put the state of `checkpoint` into a freshly made `trainer`.
 
     Raises:
-        CheckpointError: naming what differs: data, vocabulary, Config, settings, protocol.
+        CheckpointError: naming what differs: data, vocabulary, Config, settings, kernels or
+            protocol.
 
     Source: chapter 8.
     """
     pairs = {
-        "vocabulary": (trainer.tokenizer.to_dict(), checkpoint["vocabulary"]),
-        "Config": (trainer.config.to_dict(), checkpoint["config"]),
-        "settings": (trainer.settings.to_dict(), checkpoint["settings"]),
-        "protocol": (trainer.protocol, checkpoint["protocol"]),
+        "other data": ({"digest": trainer.data["digest"]}, {"digest": checkpoint["data"]["digest"]}),
+        "another vocabulary": (trainer.tokenizer.to_dict(), checkpoint["vocabulary"]),
+        "another Config": (trainer.config.to_dict(), checkpoint["config"]),
+        "other settings": (trainer.settings.to_dict(), checkpoint["settings"]),
+        "other kernels": ({"kernels": trainer.model.kernels}, {"kernels": checkpoint["kernels"]}),
+        "another protocol": (trainer.protocol, checkpoint["protocol"]),
     }
     for name, (here, saved) in pairs.items():
         if here != saved:
             raise CheckpointError(
-                f"the {name} differs from that of the checkpoint.",
+                f"the checkpoint was made with {name}.",
                 expected=difference(saved, here),
                 got=difference(here, saved),
                 repair="resume with what the run was begun with, or begin a new run",
@@ -284,8 +306,53 @@ def training_state_digest(checkpoint):
     """Return the digest of parameters, optimizer, sampler, random streams, step and losses.
 
     It is what must be equal between a run that was interrupted and one that was not.
-    Evaluations are left out: they say when somebody looked.
+    Evaluations are left out: they say when somebody looked.  None when a state is missing.
 
     Source: chapter 8.
     """
-    return state_digest({name: checkpoint[name] for name in STATE_FIELDS})
+    states = {name: checkpoint.get(name) for name in STATE_FIELDS}
+    complete = all(state is not None for state in states.values())
+    return state_digest(states) if complete else None
+
+
+def checkpoint_summary(checkpoint, file_digest):
+    """Return what a checkpoint holds, as plain values.
+
+    Args:
+        checkpoint: what `load_checkpoint` returned.
+        file_digest: SHA-256 of the file.
+
+    Source: chapter 8.
+    """
+    weights = checkpoint["model"]
+    states = {name: checkpoint.get(name) for name in STATE_FIELDS}
+    return {
+        "format": "course checkpoint summary 1",
+        "file": {"sha256": file_digest, "format": checkpoint["format"]},
+        "step": checkpoint["step"],
+        "config": checkpoint["config"],
+        "settings": checkpoint["settings"],
+        "kernels": checkpoint["kernels"],
+        "protocol": checkpoint["protocol"],
+        "data": checkpoint["data"],
+        "vocabulary": {
+            "size": len(checkpoint["vocabulary"]["entries"]),
+            "digest": digest(checkpoint["vocabulary"]),
+        },
+        "weights": {
+            "digest": weights_digest(weights),
+            "parameters": sum(tensor.numel() for tensor in weights.values()),
+            "tensors": {name: list(tensor.shape) for name, tensor in weights.items()},
+        },
+        "training_state": {
+            "digest": training_state_digest(checkpoint),
+            "parts": {
+                name: None if state is None else state_digest(state)
+                for name, state in states.items()
+            },
+        },
+        "source": checkpoint["source"],
+        "step_losses": checkpoint["losses"],
+        "evaluations": checkpoint["evaluations"],
+        "environment": checkpoint["environment"],
+    }

@@ -6,13 +6,15 @@ Exit codes: 0 done, 1 the work failed, 2 wrong use, 130 stopped with Ctrl-C.
 import argparse
 import contextlib
 import os
+import signal
 import sys
 
 import torch
 
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, UsageError
 
 INTERRUPTED = 130
+MOST_THREADS = 1024
 
 
 def make_parser(module, summary, example):
@@ -73,8 +75,11 @@ def run(main, arguments=None):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = main(sys.argv[1:] if arguments is None else arguments) or 0
-        sys.stdout.flush()
+        try:
+            code = main(sys.argv[1:] if arguments is None else arguments) or 0
+        except SystemExit as end:  # argparse, after --help or a wrong option
+            code = end.code or 0
+        print(end="", flush=True)
     except CourseError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -96,11 +101,18 @@ def run(main, arguments=None):
 def _fail(message, code):
     """Print one message on standard error and return the exit code."""
     with contextlib.suppress(OSError):
-        sys.stdout.flush()
+        print(end="", flush=True)
     with contextlib.suppress(OSError):
-        print(f"error: {message}", file=sys.stderr)
-        sys.stderr.flush()
+        print(f"error: {message}", file=sys.stderr, flush=True)
     return code
+
+
+def say(text):
+    """Print a line of progress; when nobody reads any more, the work goes on in silence."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        _drop_stdout()
 
 
 def _drop_stdout():
@@ -111,4 +123,38 @@ def _drop_stdout():
 
 def use_threads(count):
     """Let torch use `count` threads for one operation."""
+    if count > MOST_THREADS:
+        raise UsageError("--threads is too large.", expected=f"at most {MOST_THREADS}", got=count)
     torch.set_num_threads(count)
+
+
+def as_text(argument, errors="surrogateescape"):
+    """Return what was typed on the command line as UTF-8 text, whatever the locale.
+
+    Args:
+        argument: one of `sys.argv`.
+        errors: what becomes of bytes that are no UTF-8, as in `bytes.decode`.
+    """
+    return os.fsencode(argument).decode("utf-8", errors)
+
+
+def as_path(text):
+    """Return the path `text`, which `as_text` gave, in the form this locale opens."""
+    return os.fsdecode(text.encode("utf-8"))
+
+
+class StopRequest:
+    """Turns the first Ctrl-C into a wish that is granted after the step it falls into."""
+
+    requested = False
+
+    def __enter__(self):
+        def note(signum, frame):
+            self.requested = True
+            signal.signal(signal.SIGINT, self.previous)  # a second Ctrl-C stops at once
+
+        self.previous = signal.signal(signal.SIGINT, note)
+        return self
+
+    def __exit__(self, *exception):
+        signal.signal(signal.SIGINT, self.previous)

@@ -91,7 +91,7 @@ class Config:
             InputError: for a missing or unknown field, or a bad value.
         """
         names = [field.name for field in fields(cls)]
-        if not isinstance(values, dict) or sorted(values) != sorted(names):
+        if not isinstance(values, dict) or set(values) != set(names):
             raise InputError(
                 "this is not a model configuration.",
                 expected=f"the fields {', '.join(names)}",

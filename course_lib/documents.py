@@ -5,13 +5,12 @@ title, text, gloss), ``splits.json`` (which ids are train, validation and test),
 ``card.json`` (name, source, licence) and ``checksums.json`` (SHA-256 of the others).
 """
 
-import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from course_lib.errors import DataError, InputError, UsageError
-from course_lib.files import digest, read_bytes, read_json, sha256_bytes
+from course_lib.files import digest, parse_json, read_bytes, read_json, sha256_bytes
 from course_lib.tokenizer import normalise_text
 
 SPLITS = ("train", "validation", "test")
@@ -161,7 +160,7 @@ def read_documents(path):
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number} is not JSON: {error}.") from error
         names = ("id", "title", "text", "gloss")
@@ -176,9 +175,10 @@ def read_documents(path):
 
 
 def check_documents(documents):
-    """Refuse doubled ids, blank texts, NULs and texts that are not in normal form."""
+    """Refuse doubled ids, blank texts, NULs, half characters and texts not in normal form."""
     seen = set()
     for document in documents:
+        normal_text = normal_fields(document)["text"]
         if not document.id or document.id in seen:
             raise DataError("a document id is empty or given twice.", got=repr(document.id))
         seen.add(document.id)
@@ -193,11 +193,28 @@ def check_documents(documents):
                 got=f"NUL at character {document.text.index(chr(0))}",
                 repair="the file was perhaps saved as UTF-16: save it as UTF-8",
             )
-        if normalise_text(document.text) != document.text:
+        if normal_text != document.text:
             raise DataError(
                 f"document {document.id} is not in normal form.",
                 expected="line ends as LF and no byte order mark",
             )
+
+
+def normal_fields(document):
+    """Return the fields of `document` in normal form, by name.
+
+    Raises:
+        DataError: when one is no text, or holds a lone surrogate (JSON can spell one).
+    """
+    try:
+        return {name: normalise_text(value) for name, value in asdict(document).items()}
+    except InputError as error:
+        raise DataError(
+            f"document {document.id!r}: {error.what}",
+            expected=error.expected,
+            got=error.got,
+            repair=error.repair,
+        ) from error
 
 
 def check_split(documents, splits):
@@ -208,11 +225,13 @@ def check_split(documents, splits):
         if not isinstance(splits[name], (list, tuple)) or not splits[name]:
             raise DataError(f"the split {name} names no document.")
     named = [id_ for name in SPLITS for id_ in splits[name]]
-    repeated = [id_ for id_, count in Counter(map(str, named)).items() if count > 1]
+    if not all(isinstance(id_, str) for id_ in named):
+        raise DataError("the splits name something that is no document id.", expected="texts")
+    repeated = [id_ for id_, count in Counter(named).items() if count > 1]
     if repeated:
         raise DataError(f"document {repeated[0]} is named more than once in the splits.")
     ids = {document.id for document in documents}
-    stray = sorted(map(str, ids.symmetric_difference(named)))
+    stray = sorted(ids.symmetric_difference(named))
     if stray:
         raise DataError(
             "documents and splits do not name the same ids.",

@@ -4,7 +4,7 @@ import sys
 
 from course_lib import manifest
 from course_lib.checkpointing import load_checkpoint, load_model
-from course_lib.command import add_threads, make_parser, positive_int, run, use_threads
+from course_lib.command import add_threads, as_path, make_parser, positive_int, run, use_threads
 from course_lib.documents import SPLITS, load_corpus
 from course_lib.evaluation import evaluate
 from course_lib.files import sha256_file
@@ -43,7 +43,8 @@ def main(arguments):
     use_threads(options.threads)
     manifest.check_output(options.output, KIND)
     checkpoint = load_checkpoint(options.checkpoint)
-    corpus = load_corpus(options.data or checkpoint["data"]["folder"])
+    saved_folder = checkpoint["data"]["folder"]
+    corpus = load_corpus(options.data or (saved_folder and as_path(saved_folder)))
     if corpus.digest != checkpoint["data"]["digest"]:
         print(
             f"warning: {corpus.name} is not the corpus the model was trained on "

@@ -8,6 +8,7 @@ import torch
 
 from course_lib.checkpointing import weights_digest
 from course_lib.config import require_whole_number
+from course_lib.errors import CourseError
 from course_lib.losses import IGNORED, bits, evaluation_mode, mean_nats, perplexity, token_nats
 from course_lib.tokenizer import EOS_ID, UNK_ID
 from course_lib.windows import document_windows, stack_windows
@@ -94,10 +95,20 @@ def totals(nats, targets):
 
     Returns:
         A dictionary of plain values: `nats`, `count`, `loss` (nats per scored token),
-        `perplexity`, `bits_per_character`; the last three are None when `count` is 0.
+        `perplexity`, `bits_per_character`; the last three are None when `count` is 0,
+        and `perplexity` also where it leaves float64.
+
+    Raises:
+        CourseError: when the sum of nats is not finite.
     """
     count = int((targets != IGNORED).sum())
     total = nats[targets != IGNORED].sum().item()
+    if not math.isfinite(total):
+        raise CourseError(
+            "the loss is not finite: this model gives no score.",
+            got=f"{total} nats",
+            repair="evaluate an earlier checkpoint",
+        )
     loss = mean_nats(total, count) if count else None
     return {
         "nats": total,

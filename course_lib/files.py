@@ -14,7 +14,7 @@ from pathlib import Path
 
 from course_lib.errors import CourseError, UsageError
 
-TEMPORARY_SUFFIX = ".tmp"
+TEMPORARY_SUFFIX = ".course.tmp"  # the course's own: nobody else's file is removed
 
 
 def before_rename(temporary, path):
@@ -65,11 +65,13 @@ def _umask():
 def _flush_folder(folder):
     """Make the rename itself durable, where the system can flush a folder."""
     if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        # Some file systems refuse it; the file itself is flushed and in its place.
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def remove_stale_temporaries(folder):
@@ -85,10 +87,13 @@ def json_text(value):
     """Return `value` as strict JSON: UTF-8 text, two spaces, one newline at the end.
 
     Raises:
-        CourseError: for NaN, an infinity, or anything JSON has no form for.
+        CourseError: for NaN, an infinity, a lone surrogate, or anything JSON has no
+            form for.
     """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+        text.encode("utf-8")  # a lone surrogate cannot be written
+        return text
     except (TypeError, ValueError) as error:
         raise CourseError(
             f"this record cannot be written as JSON: {error}.",
@@ -122,13 +127,31 @@ def read_json(path):
     """
     content = read_bytes(path)
     try:
-        return json.loads(
-            content.decode("utf-8"),
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_refuse_double_keys,
-        )
+        return parse_json(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise CourseError(f"{path} is not strict JSON: {error}.") from error
+
+
+def parse_json(text):
+    """Return what the strict JSON `text` says.
+
+    Raises:
+        ValueError: for anything else, such as NaN, a number too large for a float, or a
+            key given twice.
+    """
+    return json.loads(
+        text,
+        parse_float=_finite_float,
+        parse_constant=_refuse_constant,
+        object_pairs_hook=_refuse_double_keys,
+    )
+
+
+def _finite_float(digits):
+    value = float(digits)
+    if value - value != 0:
+        raise ValueError(f"{digits} is too large for a number")
+    return value
 
 
 def _refuse_constant(name):

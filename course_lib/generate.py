@@ -3,9 +3,10 @@
 import sys
 
 from course_lib import manifest
-from course_lib.checkpointing import load_checkpoint, load_model, weights_digest
+from course_lib.checkpointing import load_checkpoint, load_model
 from course_lib.command import (
     add_threads,
+    as_text,
     make_parser,
     natural_int,
     positive_int,
@@ -13,7 +14,7 @@ from course_lib.command import (
     use_threads,
 )
 from course_lib.files import sha256_file
-from course_lib.generation import DecodingPolicy, generate
+from course_lib.generation import DecodingPolicy, continue_text
 from course_lib.tokenizer import CharTokenizer
 
 KIND = "course generation 1"
@@ -63,31 +64,18 @@ def main(arguments):
     manifest.check_output(options.output, KIND)
     checkpoint = load_checkpoint(options.checkpoint)
     model, tokenizer = load_model(checkpoint), CharTokenizer.from_dict(checkpoint["vocabulary"])
-    unknown = tokenizer.unknown_characters(options.prompt)
+    prompt = as_text(options.prompt)
+    unknown = tokenizer.unknown_characters(prompt)
     if unknown:
         print(
             f"note: the model has never seen {len(unknown)} of the prompt's characters: "
             f"{' '.join(sorted(set(unknown)))}",
             file=sys.stderr,
         )
-    prompt_ids = tokenizer.encode(options.prompt)[:-1]
     use_cache = not options.no_cache
-    result = generate(model, prompt_ids, options.max_new_tokens, policy, use_cache)
-    record = {
-        "format": KIND,
-        "prompt": options.prompt,
-        "prompt_ids": result.prompt_ids,
-        "prompt_unknown": len(unknown),
-        "new_ids": result.new_ids,
-        "text": tokenizer.decode(result.prompt_ids + result.new_ids),
-        "new_text": tokenizer.decode(result.new_ids),
-        "stopped": result.stopped,
-        "policy": {**policy.to_dict(), "max_new_tokens": options.max_new_tokens, "cache": use_cache},
-        "encoded_positions": result.encoded_positions,
-        "weights": {"digest": weights_digest(checkpoint["model"])},
-        "checkpoint": {"sha256": sha256_file(options.checkpoint), "step": checkpoint["step"]},
-        "environment": manifest.environment(options.threads),
-    }
+    record = continue_text(model, tokenizer, prompt, options.max_new_tokens, policy, use_cache)
+    record["checkpoint"] = {"sha256": sha256_file(options.checkpoint), "step": checkpoint["step"]}
+    record["environment"] = manifest.environment(options.threads)
     if options.output:
         manifest.write_result(options.output, record, options.checkpoint)
     print(record["text"])

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from course_lib.checkpointing import weights_digest
 from course_lib.config import require_number, require_whole_number
 from course_lib.errors import InputError
 from course_lib.losses import evaluation_mode
@@ -93,7 +94,8 @@ def next_distribution(logits, policy):
         probabilities[policy.top_k :] = 0.0
     if policy.top_p is not None:
         before = probabilities.cumsum(dim=0) - probabilities  # mass of the more likely ones
-        probabilities[before >= policy.top_p * probabilities.sum()] = 0.0
+        enough = before >= policy.top_p * probabilities.sum()
+        probabilities[1:][enough[1:]] = 0.0  # the most likely one always stays
     probabilities = probabilities / probabilities.sum()
     return torch.zeros_like(probabilities).scatter(0, order, probabilities)
 
@@ -103,12 +105,10 @@ def choose_token(logits, policy, generator):
 
     Source: chapter 11.
     """
+    probabilities = next_distribution(logits, policy)
     if policy.temperature == 0:
-        allowed = logits.double() if policy.raw else logits.double().clone()
-        if not policy.raw:
-            allowed[[UNK_ID, BOS_ID]] = -math.inf
-        return int(allowed.argmax())
-    return int(torch.multinomial(next_distribution(logits, policy), 1, generator=generator))
+        return int(probabilities.argmax())  # no draw: the seed has no effect
+    return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
 @dataclass(frozen=True)
@@ -144,13 +144,14 @@ def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, for
         policy: a `DecodingPolicy`; default greedy.
         use_cache: keep keys and values, or encode the whole window for each token.
         forced: ids to append instead of the chosen ones, to compare two paths beyond a
-            token at which they might part.
+            token at which they might part; one for each new token.
 
     Returns:
         A `Generation`.
 
     Raises:
-        InputError: for an empty prompt, an id outside the vocabulary, a slide above C.
+        InputError: for an empty prompt, an id outside the vocabulary, a slide above C, or
+            too few forced ids.
 
     Source: chapters 10 and 11.
     """
@@ -163,6 +164,8 @@ def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, for
         raise InputError(
             "slide is longer than the window.", expected=f"1 to {block_size}", got=policy.slide
         )
+    if forced is not None and len(forced) < max_new_tokens:
+        raise InputError("too few forced ids.", expected=max_new_tokens, got=len(forced))
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(policy.seed)
     ids, start, cache, cached = list(prompt_ids), 0, None, 0
@@ -185,3 +188,37 @@ def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, for
                 break
     logits = torch.stack(all_logits) if all_logits else torch.empty(0, vocab_size)
     return Generation(list(prompt_ids), ids[len(prompt_ids) :], stopped, logits, encoded)
+
+
+def continue_text(model, tokenizer, prompt, max_new_tokens, policy=None, use_cache=True):
+    """Return the record of one continued text: ids, texts, policy and weights.
+
+    Args:
+        model: a `TransformerLM`.
+        tokenizer: the `CharTokenizer` of the model.
+        prompt: text to continue; the empty text begins at BOS.
+        max_new_tokens: at least 0.
+        policy: a `DecodingPolicy`; default greedy.
+        use_cache: keep keys and values, or encode the whole window for each token.
+
+    Returns:
+        A dictionary of plain values; the appendix "JSON fields" describes each.
+
+    Source: chapters 10 and 11.
+    """
+    policy = policy or DecodingPolicy()
+    prompt_ids = tokenizer.encode(prompt)[:-1]  # without EOS
+    result = generate(model, prompt_ids, max_new_tokens, policy, use_cache)
+    return {
+        "format": "course generation 1",
+        "prompt": prompt,
+        "prompt_ids": result.prompt_ids,
+        "prompt_unknown": tokenizer.count_unknown(prompt),
+        "new_ids": result.new_ids,
+        "text": tokenizer.decode(result.prompt_ids + result.new_ids),
+        "new_text": tokenizer.decode(result.new_ids),
+        "stopped": result.stopped,
+        "policy": {**policy.to_dict(), "max_new_tokens": max_new_tokens, "cache": use_cache},
+        "encoded_positions": result.encoded_positions,
+        "weights": {"digest": weights_digest(model.state_dict())},
+    }

@@ -68,16 +68,11 @@ class TransformerLM(nn.Module):
         Raises:
             InputError: (a ValueError) naming what was got.
         """
-        check_tokens(tokens, self.config)
-        if targets is not None:
-            check_targets(targets, tokens, past_key_values, use_cache, self.config)
-        past_key_values = check_past(past_key_values, tokens, self.config)
-
-        past_length = 0 if past_key_values is None else past_key_values[0][0].shape[-2]
+        past_length = check_inputs(self.config, tokens, targets, past_key_values, use_cache)
         hidden = self.embed(tokens, past_length)
+        pasts = past_key_values or [None] * len(self.blocks)
         presents = []
-        for index, block in enumerate(self.blocks):
-            past = None if past_key_values is None else past_key_values[index]
+        for block, past in zip(self.blocks, pasts, strict=True):
             hidden, present = block(hidden, past, use_cache)
             presents.append(present)
         logits = self.head(self.final_norm(hidden))  # [B,T,V]
@@ -92,14 +87,17 @@ class TransformerLM(nn.Module):
         }
 
     def embed(self, tokens, past_length=0):
-        """Return H^(0): the token rows of E plus the position rows of P, float ``[B,T,d]``.
+        """Return H^(0), the token rows of E plus the position rows of P, after dropout.
 
         Args:
             tokens: int64 ``[B,T]``.
             past_length: number of positions before these.
+
+        Returns:
+            float ``[B,T,d]``; `embedding_dropout` has acted once, on the sum.
         """
         positions = torch.arange(past_length, past_length + tokens.shape[1], device=tokens.device)
-        # The one intended broadcast: [B,T,d] + [T,d].
+        # In the residual stream this is the one intended broadcast: [B,T,d] + [T,d].
         hidden = self.token_embedding(tokens) + self.position_embedding(positions)
         return self.embedding_dropout(hidden)
 
@@ -107,8 +105,13 @@ class TransformerLM(nn.Module):
 def initialise(model, generator=None):
     """Set the initial weights: Normal(0, 0.02) for tables and linear maps, biases 0.
 
-    LayerNorm starts as gain 1, shift 0.  The normal numbers are drawn in float64 and then
-    rounded, because torch's float32 normal numbers differ from processor to processor.
+    LayerNorm starts as gain 1, shift 0.  The normal numbers are drawn in float64, in
+    the order of `model.modules()`, and then rounded to the dtype of the weight: drawn
+    in float32 they would not be the same on every processor.
+
+    Args:
+        model: any module; its Linear and Embedding modules are set.
+        generator: source of the numbers; None takes torch's global stream.
 
     Source: chapter 7.
     """
@@ -129,6 +132,21 @@ def parameter_count(config):
     tables = 2 * config.vocab_size * config.d_model + config.block_size * config.d_model
     blocks = config.n_layers * block_parameter_count(config.d_model, config.d_ff)
     return tables + blocks + 2 * config.d_model
+
+
+def check_inputs(config, tokens, targets=None, past_key_values=None, use_cache=False):
+    """Refuse what lies outside the contract of `TransformerLM.forward`.
+
+    Returns:
+        The number of positions in the cache, 0 without one.
+
+    Raises:
+        InputError: (a ValueError) naming what was got.
+    """
+    check_tokens(tokens, config)
+    if targets is not None:
+        check_targets(targets, tokens, past_key_values, use_cache, config)
+    return check_past(past_key_values, tokens, config)
 
 
 def check_tokens(tokens, config):
@@ -162,6 +180,7 @@ def check_targets(targets, tokens, past_key_values, use_cache, config):
     if past_key_values is not None or use_cache:
         raise InputError(
             "targets and a cache exclude each other.",
+            got="use_cache=True" if past_key_values is None else "past_key_values",
             repair="train on whole windows without a cache; use the cache to generate",
         )
     if not isinstance(targets, torch.Tensor) or targets.dtype != torch.int64:
@@ -184,15 +203,19 @@ def check_targets(targets, tokens, past_key_values, use_cache, config):
 
 
 def check_past(past_key_values, tokens, config):
-    """Refuse a past of another number of blocks, and one that leaves too little room."""
+    """Refuse a past of another number of blocks, and one that leaves too little room.
+
+    Returns:
+        The number of positions in the past.
+    """
     past_length = 0
     if past_key_values is not None:
-        if not isinstance(past_key_values, (tuple, list)) or len(past_key_values) != config.n_layers:
-            got = len(past_key_values) if isinstance(past_key_values, (tuple, list)) else "no list"
+        is_list = isinstance(past_key_values, (tuple, list))
+        if not is_list or len(past_key_values) != config.n_layers:
             raise InputError(
                 "the cache is not one of this model.",
                 expected=f"{config.n_layers} pairs of keys and values, one a block",
-                got=got,
+                got=len(past_key_values) if is_list else type(past_key_values).__name__,
             )
         lengths = {past_pair_length(pair) for pair in past_key_values}
         if len(lengths) != 1:
@@ -205,7 +228,7 @@ def check_past(past_key_values, tokens, config):
             got=f"{past_length} cached and {tokens.shape[1]} new",
             repair="feed the last block_size tokens, or start the cache anew",
         )
-    return past_key_values
+    return past_length
 
 
 def past_pair_length(pair):
@@ -213,6 +236,8 @@ def past_pair_length(pair):
     is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
     if not is_pair or not all(isinstance(half, torch.Tensor) and half.dim() == 4 for half in pair):
         raise InputError(
-            "the cache is not one of this model.", expected="pairs of keys and values [B,h,S,d_h]"
+            "the cache is not one of this model.",
+            expected="pairs of keys and values [B,h,S,d_h]",
+            got=f"a {type(pair).__name__} of something else",
         )
     return pair[0].shape[-2]

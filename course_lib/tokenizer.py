@@ -63,7 +63,12 @@ class CharTokenizer:
                     expected="a string of length 1",
                     got=repr(character),
                 )
-            normalise_text(character)
+            if character == "\r" or "\ud800" <= character <= "\udfff":
+                raise DataError(
+                    "a vocabulary entry is a character that no text has.",
+                    expected="neither a carriage return nor a lone surrogate",
+                    got=f"U+{ord(character):04X}",
+                )
         if list(self.characters) != sorted(set(self.characters)):
             raise DataError(
                 "the vocabulary is not in order.",

@@ -1,45 +1,33 @@
 """Train a model, or go on with a run: ``python -m course_lib.train``."""
 
-import argparse
-import signal
+import shlex
 import sys
 from pathlib import Path
 
 from tqdm import tqdm
 
 from course_lib import manifest
-from course_lib.checkpointing import (
-    load_checkpoint,
-    make_checkpoint,
-    restore_trainer,
-    save_checkpoint,
-    training_state_digest,
-)
 from course_lib.attention import KERNELS
+from course_lib.checkpointing import load_checkpoint, restore_trainer, training_state_digest
 from course_lib.command import (
     INTERRUPTED,
+    StopRequest,
     add_threads,
+    as_path,
+    as_text,
     make_parser,
     natural_int,
-    positive_int,
     run,
+    say,
     use_threads,
 )
 from course_lib.documents import load_corpus
 from course_lib.errors import UsageError
-from course_lib.files import (
-    locked_folder,
-    remove_stale_temporaries,
-    sha256_file,
-    write_json,
-)
 from course_lib.model import Config
 from course_lib.tokenizer import CharTokenizer
 from course_lib.training import Trainer, TrainingSettings
 
-METRICS_FORMAT = "course metrics 1"
-
-# option: (field, default of a new run); with --resume the checkpoint gives the value.
+# The defaults of a new run; with --resume the checkpoint gives the value.
 CONFIG_OPTIONS = {
     "block_size": 16,
     "d_model": 32,
@@ -96,25 +84,20 @@ def main(arguments):
     options = parse(arguments)
     use_threads(options.threads)
     checkpoint = load_checkpoint(options.resume) if options.resume else None
-    trainer, data = prepare(options, checkpoint)
-    if checkpoint is not None:
-        warn_of_changes(checkpoint, options)
+    trainer, data_folder = prepare(options, checkpoint)
+    changes = manifest.changes_since(checkpoint, options.threads) if checkpoint else []
+    for change in changes:
+        print(f"warning: {change}", file=sys.stderr)
     same_folder = checkpoint is not None and is_same_folder(options.output_dir, options.resume)
-    with output_folder(options.output_dir, same_folder) as folder:
-        return train(trainer, data, folder, options, checkpoint)
+    with manifest.run_folder(options.output_dir, same_folder) as folder:
+        return train(trainer, data_folder, folder, options, checkpoint)
 
 
 def prepare(options, checkpoint):
-    """Return the trainer, and which data it is trained on; nothing has been written yet."""
-    folder = options.data or (checkpoint["data"]["folder"] if checkpoint else None)
+    """Return the trainer and the folder of its corpus; nothing has been written yet."""
+    saved_folder = checkpoint and checkpoint["data"]["folder"]
+    folder = options.data or (saved_folder and as_path(saved_folder))
     corpus = load_corpus(folder)
-    if checkpoint is not None and corpus.digest != checkpoint["data"]["digest"]:
-        raise UsageError(
-            "the data differ from those of the checkpoint.",
-            expected=f"{checkpoint['data']['name']}, digest {checkpoint['data']['digest']}",
-            got=f"{corpus.name}, digest {corpus.digest}",
-            repair="give the original corpus with --data, or begin a new run",
-        )
     tokenizer = CharTokenizer.fit(corpus.texts("train"))
     settings = TrainingSettings(**chosen(options, SETTING_OPTIONS, checkpoint, "settings"))
     sizes = chosen(options, CONFIG_OPTIONS, checkpoint, "config")
@@ -129,13 +112,7 @@ def prepare(options, checkpoint):
                 expected=f"--steps above {trainer.step}",
                 got=f"--steps {options.steps}",
             )
-    data = {
-        "name": corpus.name,
-        "folder": folder,
-        "digest": corpus.digest,
-        "documents": {name: list(ids) for name, ids in corpus.splits.items()},
-    }
-    return trainer, data
+    return trainer, folder
 
 
 def chosen(options, defaults, checkpoint, part):
@@ -167,177 +144,83 @@ def one_choice(options, name, saved, default):
     return typed
 
 
-def warn_of_changes(checkpoint, options):
-    """Say on standard error what differs from where the checkpoint was made."""
-    source = manifest.source_record()
-    if source["digest"] != checkpoint["source"]["digest"]:
-        print("warning: the source of course_lib has changed since the checkpoint.", file=sys.stderr)
-    here = manifest.environment(options.threads)
-    for name, saved in checkpoint["environment"].items():
-        if here.get(name) != saved:
-            print(
-                f"warning: {name} is {here.get(name)!r}, the checkpoint was made with {saved!r}: "
-                "the run goes on, but perhaps not bit for bit.",
-                file=sys.stderr,
-            )
-
-
 def is_same_folder(output_dir, checkpoint_path):
     """Return whether the run goes on in the folder its checkpoint stands in."""
     return Path(output_dir).resolve() == Path(checkpoint_path).resolve().parent
 
 
-class output_folder:
-    """The run's folder: made or empty, held by a lock while the block runs.
-
-    Raises:
-        UsageError: when it is used, is a file, or cannot be written to.
-    """
-
-    def __init__(self, path, may_be_used):
-        self.path, self.may_be_used = Path(path), may_be_used
-
-    def __enter__(self):
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"cannot make the folder {self.path}: {error.strerror or error}.",
-                repair="choose another --output-dir",
-            ) from error
-        self.lock = locked_folder(self.path)
-        self.lock.__enter__()
-        try:
-            remove_stale_temporaries(self.path)
-            used = sorted(path.name for path in self.path.iterdir() if path.name != ".lock")
-            if used and not self.may_be_used:
-                raise UsageError(
-                    f"the folder {self.path} is in use: it holds {', '.join(used[:3])}.",
-                    expected="a new or empty folder",
-                    repair="choose another --output-dir, or go on with the run: "
-                    f"--resume {self.path / manifest.CHECKPOINT_NAME}",
-                )
-        except BaseException:
-            self.lock.__exit__(None, None, None)
-            raise
-        return self.path
-
-    def __exit__(self, *exception):
-        self.lock.__exit__(*exception)
-
-
-def train(trainer, data, folder, options, checkpoint):
+def train(trainer, data_folder, folder, options, checkpoint):
     """Run the steps, saving as asked; return the exit code."""
-    source = manifest.source_record()
-    where = manifest.environment(options.threads)
-    resumed_from = checkpoint and {
-        "step": checkpoint["step"],
-        "training_state": training_state_digest(checkpoint),
+    facts = {
+        "data_folder": readable(data_folder),
+        "source": manifest.source_record(),
+        "environment": manifest.environment(options.threads),
+        "command": {name: readable(value) for name, value in vars(options).items()},
+        "resumed_from": checkpoint
+        and {"step": checkpoint["step"], "training_state": training_state_digest(checkpoint)},
+        "keep": options.keep,
     }
-
-    def save():
-        save_run(folder, trainer, data, source, where, vars(options), resumed_from, options.keep)
-
-    print_start(trainer, data)
+    print_start(trainer)
     stop = StopRequest()
-    with stop, tqdm(total=options.steps, initial=trainer.step, unit="step", disable=None) as bar:
+    hidden = None if sys.stderr else True  # None: shown on a terminal only
+    with stop, tqdm(
+        total=options.steps, initial=trainer.step, unit="step", disable=hidden
+    ) as bar:
 
         def after_step(trainer):
             bar.update()
             if trainer.evaluations[-1]["step"] == trainer.step:
                 print_row(trainer.evaluations[-1], bar)
-            due = options.save_every and trainer.step % options.save_every == 0
-            if stop.requested or (due and trainer.step < options.steps):
-                save()
-            if stop.requested:
-                raise KeyboardInterrupt
+            if options.save_every and trainer.step % options.save_every == 0:
+                manifest.save_run(folder, trainer, **facts)
+            return stop.requested
 
         if not trainer.evaluations:
             print_row(trainer.evaluate(), bar)
-            save()
-        try:
-            trainer.run(options.steps, options.eval_every, after_step)
-        except KeyboardInterrupt:
-            bar.close()
-            print(
-                f"stopped after step {trainer.step}; saved. Go on with:\n  python -m course_lib.train "
-                f"--resume {folder / manifest.CHECKPOINT_NAME} --output-dir {folder} --steps {options.steps}",
-                file=sys.stderr,
-            )
-            return INTERRUPTED
-        save()
-    print(f"saved {folder / manifest.CHECKPOINT_NAME}")
+            manifest.save_run(folder, trainer, **facts)
+        trainer.run(options.steps, options.eval_every, after_step)
+        manifest.save_run(folder, trainer, **facts)
+    if trainer.step < options.steps:
+        print(
+            f"stopped after step {trainer.step}; saved. Go on with:\n  {resume_line(folder, options)}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    say(f"saved {folder / manifest.CHECKPOINT_NAME}")
     return 0
 
 
-class StopRequest:
-    """Turns the first Ctrl-C into a wish that is granted after the step it falls into."""
-
-    requested = False
-
-    def __enter__(self):
-        def note(signum, frame):
-            self.requested = True
-            signal.signal(signal.SIGINT, self.previous)  # a second Ctrl-C stops at once
-
-        self.previous = signal.signal(signal.SIGINT, note)
-        return self
-
-    def __exit__(self, *exception):
-        signal.signal(signal.SIGINT, self.previous)
+def readable(value):
+    """Return an option's value as it stands in a record: text as the UTF-8 that was typed."""
+    return as_text(value, "backslashreplace") if isinstance(value, str) else value
 
 
-def save_run(folder, trainer, data, source, where, command, resumed_from, keep):
-    """Write checkpoint, metrics and manifest, each in one step, the checkpoint first."""
-    checkpoint = make_checkpoint(
-        trainer,
-        data=data,
-        source={"digest": source["digest"]},
-        environment=where,
-    )
-    names = [manifest.CHECKPOINT_NAME]
-    save_checkpoint(folder / manifest.CHECKPOINT_NAME, checkpoint)
-    if keep and trainer.step:
-        names.append(f"checkpoint-{trainer.step:06d}.pt")
-        save_checkpoint(folder / names[-1], checkpoint)
-        kept = sorted(folder.glob("checkpoint-*.pt"))
-        for path in kept[:-keep]:
-            path.unlink()
-    write_json(
-        folder / manifest.METRICS_NAME,
-        {
-            "format": METRICS_FORMAT,
-            "steps": trainer.step,
-            "step_losses": trainer.losses,
-            "evaluations": trainer.evaluations,
-        },
-    )
-    record = manifest.run_manifest(
-        checkpoint, source=source, command=command, resumed_from=resumed_from
-    )
-    names = [manifest.CHECKPOINT_NAME, manifest.METRICS_NAME]
-    names += [path.name for path in sorted(folder.glob("checkpoint-*.pt"))]
-    for name in sorted(names):
-        manifest.register_file(record, folder, name)
-    write_json(folder / manifest.MANIFEST_NAME, record)
+def resume_line(folder, options):
+    """Return the command that goes on with a run that was stopped."""
+    words = ["python", "-m", "course_lib.train", "--resume", str(folder / manifest.CHECKPOINT_NAME)]
+    words += ["--output-dir", str(folder)]
+    for name in ("steps", "threads", "eval_every", "save_every", "keep"):
+        words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    return shlex.join(words)
 
 
-def print_start(trainer, data):
+def print_start(trainer):
     """Print what is trained on what."""
+    data = trainer.data
     documents = ", ".join(f"{len(ids)} {name}" for name, ids in data["documents"].items())
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-    print(f"corpus {data['name']}: {documents}; vocabulary {len(trainer.tokenizer)}")
-    print(
+    say(f"corpus {data['name']}: {documents}; vocabulary {len(trainer.tokenizer)}")
+    say(
         f"{len(trainer.tokens)} training windows of up to {trainer.config.block_size} targets; "
         f"{parameters:,} parameters"
     )
-    print("  step   train loss   validation loss   (nats per scored token)")
+    say("  step   train loss   validation loss   (nats per scored token)")
 
 
 def print_row(row, bar):
     """Print one evaluation without tearing the progress bar."""
     with bar.external_write_mode():
-        print(f"{row['step']:6d}   {row['train_loss']:10.3f}   {row['validation_loss']:15.3f}")
+        say(f"{row['step']:6d}   {row['train_loss']:10.3f}   {row['validation_loss']:15.3f}")
 
 
 if __name__ == "__main__":

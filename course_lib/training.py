@@ -13,7 +13,7 @@ import torch
 from course_lib.config import require_number, require_whole_number
 from course_lib.errors import CheckpointError, InputError, TrainingError
 from course_lib.losses import mean_nats, pool_loss
-from course_lib.model import TransformerLM
+from course_lib.model import TransformerLM, parameter_count
 from course_lib.windows import EpochSampler, document_windows, make_protocol, stack_windows
 
 POOL_BATCH_SIZE = 64  # windows scored at a time; the result does not depend on it
@@ -78,6 +78,35 @@ def make_optimizer(model, settings):
     )
 
 
+def check_optimizer_state(state, model, optimizer, step):
+    """Refuse a saved AdamW state that is not that of `model` after `step` steps.
+
+    torch itself begins at zero for a parameter whose moments are missing, without a word.
+
+    Raises:
+        CheckpointError: naming the parameter, or the option that differs.
+    """
+    (saved,), (here,) = state["param_groups"], copy_of(optimizer.state_dict()["param_groups"])
+    for name in ("lr", "weight_decay", "betas", "eps", "params"):
+        if saved[name] != here[name]:
+            raise CheckpointError(
+                f"the saved optimizer has another {name}.", expected=here[name], got=saved[name]
+            )
+    for index, (name, parameter) in enumerate(model.named_parameters()):
+        moments = state["state"].get(index, {}) if step else {"step": 0}
+        fits = all(
+            (moments[key].shape, moments[key].dtype) == (parameter.shape, parameter.dtype)
+            and moments[key].isfinite().all()
+            for key in ("exp_avg", "exp_avg_sq")
+            if step
+        )
+        if not fits or moments["step"] != step:
+            raise CheckpointError(
+                f"the saved optimizer state of {name} is not that of step {step}.",
+                repair="evaluation and generation still work with this checkpoint",
+            )
+
+
 def clip_gradients(model, max_norm):
     """Scale all gradients down so that their total norm is at most `max_norm`.
 
@@ -140,6 +169,19 @@ def training_step(model, optimizer, tokens, targets, max_norm):
     return loss.item(), norm
 
 
+def require_memory(config):
+    """Ask the system for the room that weights, gradients and AdamW's two moments take.
+
+    Nothing is written there, so that it costs nothing; a model far too large is refused
+    before its first weight is drawn, and not halfway.
+
+    Raises:
+        RuntimeError: torch's own, when there is not enough memory.
+    """
+    needed = 4 * 4 * parameter_count(config)
+    torch.empty(min(needed, 2**62), dtype=torch.uint8)
+
+
 def capture_rng():
     """Return the state of every random stream that training draws from."""
     state = {"torch": torch.get_rng_state()}
@@ -178,9 +220,12 @@ class Trainer:
                 got=f"vocab_size={config.vocab_size}",
             )
         self.config, self.settings, self.tokenizer = config, settings, tokenizer
+        documents = {name: list(ids) for name, ids in corpus.splits.items()}
+        self.data = {"name": corpus.name, "digest": corpus.digest, "documents": documents}
         self.protocol = make_protocol(config.block_size)
         self.tokens, self.targets = self._pool(corpus.split("train"))
         self.validation_pool = self._pool(corpus.split("validation"))
+        require_memory(config)
         generator = torch.Generator().manual_seed(settings.seed)
         self.model = TransformerLM(config, kernels, generator)
         self.optimizer = make_optimizer(self.model, settings)
@@ -223,11 +268,21 @@ class Trainer:
         return loss
 
     def evaluate(self):
-        """Score both pools, add the row to `evaluations` and return it."""
+        """Score both pools, add the row to `evaluations` and return it.
+
+        Raises:
+            TrainingError: naming the step, when a loss is not finite.
+        """
         row = {"step": self.step}
         pools = {"train": (self.tokens, self.targets), "validation": self.validation_pool}
         for name, (tokens, targets) in pools.items():
             nats, count = pool_loss(self.model, tokens, targets, POOL_BATCH_SIZE)
+            if not math.isfinite(nats):
+                raise TrainingError(
+                    f"the {name} loss after step {self.step} is not finite.",
+                    got=nats,
+                    repair="lower the learning rate",
+                )
             row |= {f"{name}_nats": nats, f"{name}_count": count, f"{name}_loss": mean_nats(nats, count)}
         self.evaluations.append(row)
         return row
@@ -238,7 +293,8 @@ class Trainer:
         Args:
             steps: the total, counted from the beginning of the run.
             eval_every: score the pools every so many steps; 0 only at start and end.
-            after_step: called with this trainer after each step (and its evaluation).
+            after_step: called with this trainer after each step (and its evaluation);
+                a true result ends the run there.
         """
         if not self.evaluations:
             self.evaluate()
@@ -246,8 +302,8 @@ class Trainer:
             self.train_step()
             if self.step == steps or (eval_every and self.step % eval_every == 0):
                 self.evaluate()
-            if after_step is not None:
-                after_step(self)
+            if after_step is not None and after_step(self):
+                break
 
     def state_dict(self):
         """Return the training state: what the coming steps, and so the result, depend on."""
@@ -273,12 +329,13 @@ class Trainer:
                     repair="evaluation and generation still work with this checkpoint",
                 )
         try:
+            check_optimizer_state(state["optimizer"], self.model, self.optimizer, state["step"])
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(copy_of(state["optimizer"]))
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise CheckpointError(f"the saved state is not of this model: {error}.") from error
-        self.sampler.load_state_dict(state["sampler"])
-        restore_rng(state["rng"])
+            self.sampler.load_state_dict(state["sampler"])
+            restore_rng(state["rng"])
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"the saved state is not of this run: {error}.") from error
         self.step = state["step"]
         self.losses = list(state["losses"])
 

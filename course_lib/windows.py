@@ -87,11 +87,23 @@ def stack_windows(windows, block_size):
         ``(tokens, targets)``, both int64 ``[number of windows, C]``; padded tokens are
         id 0 and padded targets are -100.
 
+    Raises:
+        InputError: for a window of more than C positions.
+
     Source: chapter 8.
     """
+    longest = max((len(window.inputs) for window in windows), default=0)
+    if longest > block_size:
+        raise InputError(
+            "a window is too long.", expected=f"at most block_size={block_size}", got=longest
+        )
+    shape = len(windows), block_size
     tokens = [pad(window.inputs, block_size, PADDING_ID) for window in windows]
     targets = [pad(window.targets, block_size, IGNORED) for window in windows]
-    return torch.tensor(tokens), torch.tensor(targets)
+    return (
+        torch.tensor(tokens, dtype=torch.int64).view(shape),
+        torch.tensor(targets, dtype=torch.int64).view(shape),
+    )
 
 
 def pad(ids, length, filler):
@@ -182,8 +194,11 @@ class EpochSampler:
 
         Raises:
             CheckpointError: when `state` is of another number of windows or batch size,
-                or is no permutation.
+                or not one that a sampler can reach; this sampler is unchanged.
         """
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise CheckpointError(f"the saved sampler has no {', '.join(missing)}.")
         for name in ("window_count", "batch_size"):
             if state[name] != getattr(self, name):
                 raise CheckpointError(
@@ -191,10 +206,24 @@ class EpochSampler:
                     expected=getattr(self, name),
                     got=state[name],
                 )
-        permutation = state["permutation"].clone()
-        whole = torch.equal(permutation.sort().values, torch.arange(self.window_count))
-        if not whole or not 0 <= state["position"] <= self.window_count:
+        permutation, position, epoch = state["permutation"], state["position"], state["epoch"]
+        between_batches = (*range(0, self.window_count, self.batch_size), self.window_count)
+        reachable = (
+            is_permutation(permutation, self.window_count)
+            and (type(position), type(epoch)) == (int, int)
+            and position in between_batches
+            and epoch >= 0
+        )
+        if not reachable:
             raise CheckpointError("the saved sampler is not in a state it can reach.")
-        self.permutation, self.position = permutation, state["position"]
-        self.epoch = state["epoch"]
-        self.generator.set_state(state["generator"])
+        try:
+            self.generator.set_state(state["generator"])
+        except (RuntimeError, TypeError) as error:
+            raise CheckpointError("the saved sampler's generator state is damaged.") from error
+        self.permutation, self.position, self.epoch = permutation.clone(), position, epoch
+
+
+def is_permutation(value, count):
+    """Return whether `value` is an int64 tensor that holds 0 to count - 1, each once."""
+    is_list = isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.dim() == 1
+    return is_list and torch.equal(value.sort().values, torch.arange(count))

@@ -1,0 +1,39 @@
+"""Keep every page free of what would need a network, or fails without a web server.
+
+jupyter-book loads sphinx-thebe for live code on a remote machine. The course
+does not use it, it names a foreign address on every page, and its settings are
+written twice, which browsers report as an error. So its scripts are taken out.
+
+The theme for Python 3.10 asks browsers to load its fonts early, in a way they
+refuse for file:// addresses. The fonts load without that, so it is taken out.
+"""
+
+import re
+from pathlib import Path
+
+FONT_PRELOAD = re.compile(r'<link rel="preload" as="font"[^>]*>\s*')
+
+
+def without_thebe(app, pagename, templatename, context, doctree):
+    context["script_files"] = [
+        script
+        for script in context["script_files"]
+        if "thebe" not in f"{getattr(script, 'filename', script)} {getattr(script, 'attributes', '')}"
+    ]
+
+
+def without_font_preload(app, exception):
+    if exception is not None:
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        shorter = FONT_PRELOAD.sub("", text)
+        if shorter != text:
+            path.write_text(shorter, encoding="utf-8", newline="\n")
+
+
+def setup(app):
+    # After the theme has added its own scripts (priority 500).
+    app.connect("html-page-context", without_thebe, priority=900)
+    app.connect("build-finished", without_font_preload)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,310 @@
+"""Faults of attention, heads, mask and block (chapters 3, 4 and 5)."""
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+from course_lib.workbook.planting import fault
+
+MASK = "course_lib.attention.causal_mask"
+
+
+@fault(
+    "no-scale",
+    chapter=3,
+    place="course_lib.attention.attention_scores",
+    is_like="attention without the division by sqrt(d_h)",
+    symptom="weights are too sharp; wide heads train badly",
+    caught_by=[],
+)
+def no_scale(original):
+    return lambda queries, keys: queries @ keys.transpose(-2, -1)
+
+
+@fault(
+    "scale-by-model-width",
+    chapter=3,
+    place="course_lib.attention.attention_scores",
+    is_like="attention with scores divided by sqrt(d) instead of sqrt(d_h)",
+    symptom="weights are too even; the more heads, the worse",
+    caught_by=[],
+)
+def scale_by_model_width(original):
+    return lambda queries, keys: original(queries, keys) / math.sqrt(queries.shape[1])
+
+
+@fault(
+    "softmax-over-queries",
+    chapter=3,
+    place="course_lib.attention.attention_weights",
+    is_like="attention whose softmax runs over the queries instead of the keys",
+    symptom="the weights of a query do not sum to 1",
+    caught_by=[],
+)
+def softmax_over_queries(original):
+    def attention_weights(scores, mask):
+        return scores.masked_fill(~mask, -1e9).softmax(dim=-2)
+
+    return attention_weights
+
+
+@fault(
+    "values-averaged",
+    chapter=3,
+    place="course_lib.attention.attention_weights",
+    is_like="attention that gives every key it may see the same weight",
+    symptom="queries and keys have no effect, and gradients of exactly zero",
+    caught_by=[],
+)
+def values_averaged(original):
+    return lambda scores, mask: original(scores * 0, mask)
+
+
+@fault(
+    "masked-after-softmax",
+    chapter=4,
+    place="course_lib.attention.attention_weights",
+    is_like="attention that masks the weights after the softmax",
+    symptom="the weights of early positions sum to less than 1, by an amount the future decides",
+    caught_by=[],
+)
+def masked_after_softmax(original):
+    return lambda scores, mask: scores.softmax(dim=-1) * mask
+
+
+@fault(
+    "heads-merged-in-wrong-order",
+    chapter=4,
+    place="course_lib.attention.merge_heads",
+    is_like="heads merged without moving the head axis back",
+    symptom="numbers of different positions are mixed, so that the future leaks",
+    caught_by=[],
+)
+def heads_merged_in_wrong_order(original):
+    def merge_heads(heads):
+        B, H, T, K = heads.shape
+        return heads.reshape(B, T, H * K)
+
+    return merge_heads
+
+
+@fault(
+    "heads-interleaved",
+    chapter=4,
+    place="course_lib.attention.split_heads",
+    is_like="heads that take every h-th column instead of neighbouring ones",
+    symptom="weights trained with one layout give nonsense with the other",
+    caught_by=[],
+)
+def heads_interleaved(original):
+    def split_heads(hidden, n_heads):
+        B, T, D = hidden.shape
+        return hidden.view(B, T, D // n_heads, n_heads).permute(0, 3, 1, 2)
+
+    return split_heads
+
+
+@fault(
+    "no-mask",
+    chapter=4,
+    place=MASK,
+    is_like="attention without the causal mask",
+    symptom="the training loss falls far below the text's own entropy: the model reads the "
+    "answer; generated text is poor",
+    caught_by=[],
+)
+def no_mask(original):
+    return lambda *arguments: torch.ones_like(original(*arguments))
+
+
+@fault(
+    "mask-off-by-one",
+    chapter=4,
+    place=MASK,
+    is_like="attention whose mask lets each position see the next one",
+    symptom="the training loss falls to nearly zero: the next token is the target",
+    caught_by=[],
+)
+def mask_off_by_one(original):
+    def causal_mask(query_count, key_count, device=None):
+        mask = torch.ones(query_count, key_count, dtype=torch.bool, device=device)
+        return mask.tril(diagonal=key_count - query_count + 1)
+
+    return causal_mask
+
+
+@fault(
+    "weights-detached",
+    chapter=6,
+    place="course_lib.attention.attention_weights",
+    is_like="attention whose weights are cut off the graph",
+    symptom="queries and keys have no gradient and never learn",
+    caught_by=[],
+)
+def weights_detached(original):
+    return lambda scores, mask: original(scores, mask).detach()
+
+
+@fault(
+    "sample-variance",
+    chapter=5,
+    place="course_lib.block.layer_norm",
+    is_like="LayerNorm with the variance of a sample, divided by d - 1",
+    symptom="outputs are a little too small, the more so the smaller d is",
+    caught_by=[],
+)
+def sample_variance(original):
+    def layer_norm(hidden, weight, bias, eps=1e-5):
+        centred = hidden - hidden.mean(dim=-1, keepdim=True)
+        return centred * torch.rsqrt(hidden.var(dim=-1, keepdim=True) + eps) * weight + bias
+
+    return layer_norm
+
+
+@fault(
+    "eps-outside-the-root",
+    chapter=5,
+    place="course_lib.block.layer_norm",
+    is_like="LayerNorm that adds eps to the standard deviation",
+    symptom="another value for vectors that hardly vary",
+    caught_by=[],
+)
+def eps_outside_the_root(original):
+    def layer_norm(hidden, weight, bias, eps=1e-5):
+        centred = hidden - hidden.mean(dim=-1, keepdim=True)
+        deviation = centred.square().mean(dim=-1, keepdim=True).sqrt()
+        return centred / (deviation + eps) * weight + bias
+
+    return layer_norm
+
+
+@fault(
+    "not-centred",
+    chapter=5,
+    place="course_lib.block.layer_norm",
+    is_like="LayerNorm that does not subtract the mean",
+    symptom="adding a constant to the stream changes the output",
+    caught_by=[],
+)
+def not_centred(original):
+    def layer_norm(hidden, weight, bias, eps=1e-5):
+        return hidden * torch.rsqrt(hidden.square().mean(dim=-1, keepdim=True) + eps) * weight + bias
+
+    return layer_norm
+
+
+@fault(
+    "post-ln",
+    chapter=5,
+    place="course_lib.block.TransformerBlock.forward",
+    is_like="a block that normalises after the residual sum (post-LN)",
+    symptom="the stream is squeezed to unit variance in every block",
+    caught_by=[],
+)
+def post_ln(original):
+    def forward(self, hidden, past_key_value=None, use_cache=False):
+        branch, present = self.attention(hidden, past_key_value, use_cache)
+        hidden = self.ln_attention(hidden + self.branch_dropout(branch))
+        branch = self.feedforward(hidden)
+        return self.ln_feedforward(hidden + self.branch_dropout(branch)), present
+
+    return forward
+
+
+@fault(
+    "branches-in-parallel",
+    chapter=5,
+    place="course_lib.block.TransformerBlock.forward",
+    is_like="a block whose feed-forward branch does not see what attention added",
+    symptom="the same ledger, other logits",
+    caught_by=[],
+)
+def branches_in_parallel(original):
+    def forward(self, hidden, past_key_value=None, use_cache=False):
+        branch, present = self.attention(self.ln_attention(hidden), past_key_value, use_cache)
+        other = self.feedforward(self.ln_feedforward(hidden))
+        return hidden + self.branch_dropout(branch) + self.branch_dropout(other), present
+
+    return forward
+
+
+@fault(
+    "no-branch-dropout",
+    chapter=5,
+    place="course_lib.block.TransformerBlock.__init__",
+    is_like="a block without dropout on its branches",
+    symptom="less regularisation than was asked for",
+    caught_by=[],
+)
+def no_branch_dropout(original):
+    def __init__(self, *arguments, **options):
+        original(self, *arguments, **options)
+        self.branch_dropout.p = 0.0
+
+    return __init__
+
+
+@fault(
+    "residual-overwritten",
+    chapter=5,
+    place="course_lib.block.residual_sum",
+    is_like="a block that replaces the stream by its branch",
+    symptom="gradients of deep models vanish; the embedding is forgotten after one block",
+    caught_by=[],
+)
+def residual_overwritten(original):
+    return lambda hidden, branch: branch
+
+
+@fault(
+    "no-activation",
+    chapter=5,
+    place="course_lib.block.FeedForward.forward",
+    is_like="a feed-forward branch without its activation",
+    symptom="two linear maps in a row are one linear map",
+    caught_by=[],
+)
+def no_activation(original):
+    return lambda self, hidden: self.down_proj(self.up_proj(hidden))
+
+
+@fault(
+    "tanh-gelu",
+    chapter=5,
+    place="course_lib.block.FeedForward.forward",
+    is_like="a feed-forward branch with the tanh form of GELU",
+    symptom="outputs differ from the fourth digit on",
+    caught_by=[],
+)
+def tanh_gelu(original):
+    return lambda self, hidden: self.down_proj(F.gelu(self.up_proj(hidden), approximate="tanh"))
+
+
+@fault(
+    "norm-over-positions",
+    chapter=5,
+    place="course_lib.block.layer_norm",
+    is_like="LayerNorm that takes mean and variance over the positions, not over the width",
+    symptom="early positions change when later tokens change; a single token becomes zero",
+    caught_by=[],
+)
+def norm_over_positions(original):
+    def layer_norm(hidden, weight, bias, eps=1e-5):
+        centred = hidden - hidden.mean(dim=-2, keepdim=True)
+        variance = centred.square().mean(dim=-2, keepdim=True)
+        return centred * torch.rsqrt(variance + eps) * weight + bias
+
+    return layer_norm
+
+
+@fault(
+    "residual-broadcast",
+    chapter=5,
+    place="course_lib.block.residual_sum",
+    is_like="a residual sum that adds the mean branch of all positions to each position",
+    symptom="early positions change when later tokens change",
+    caught_by=[],
+)
+def residual_broadcast(original):
+    return lambda hidden, branch: hidden + branch.mean(dim=-2, keepdim=True)

@@ -1,0 +1,423 @@
+"""Faults of evaluation, cache, decoding and evidence (chapters 9 to 12)."""
+
+import contextlib
+import dataclasses
+import json
+
+import torch
+
+from course_lib import attention
+from course_lib.errors import CourseError
+from course_lib.losses import mean_nats
+from course_lib.workbook.faults_model import FORWARD, attribute
+from course_lib.workbook.planting import fault
+from course_lib.workbook.replacing import replaced
+
+EMBED = "course_lib.model.TransformerLM.embed"
+DISTRIBUTION = "course_lib.generation.next_distribution"
+CANONICAL = "course_lib.files.canonical_json"
+
+
+@fault(
+    "dropout-in-evaluation",
+    chapter=9,
+    place="course_lib.losses.evaluation_mode",
+    is_like="an evaluation with dropout still on",
+    symptom="the same checkpoint gives another loss each time, and too high a one",
+    caught_by=[],
+)
+def dropout_in_evaluation(original):
+    @contextlib.contextmanager
+    def evaluation_mode(model):
+        with torch.no_grad():
+            yield model.train()
+
+    return evaluation_mode
+
+
+@fault(
+    "left-in-evaluation-mode",
+    chapter=9,
+    place="course_lib.losses.evaluation_mode",
+    is_like="an evaluation that leaves the model in evaluation mode",
+    symptom="after the first look, whoever trains on trains without dropout",
+    caught_by=[],
+)
+def left_in_evaluation_mode(original):
+    @contextlib.contextmanager
+    def evaluation_mode(model):
+        with torch.no_grad():
+            yield model.eval()
+
+    return evaluation_mode
+
+
+@fault(
+    "mean-of-batch-means",
+    chapter=9,
+    place="course_lib.losses.pool_loss",
+    is_like="a pool loss that is the mean of the means of its batches",
+    symptom="the loss depends on the batch size",
+    caught_by=[],
+)
+def mean_of_batch_means(original):
+    def pool_loss(model, tokens, targets, batch_size):
+        means, total = [], 0
+        for first in range(0, len(tokens), batch_size):
+            part = slice(first, first + batch_size)
+            nats, count = original(model, tokens[part], targets[part], batch_size)
+            if count:
+                means.append(mean_nats(nats, count))
+            total += count
+        return sum(means) / len(means) * total, total
+
+    return pool_loss
+
+
+@fault(
+    "one-target-too-few",
+    chapter=9,
+    place="course_lib.evaluation.totals",
+    is_like="totals that count one target too few",
+    symptom="sum over count is not the loss that is reported",
+    caught_by=[],
+)
+def one_target_too_few(original):
+    def totals(nats, targets):
+        result = original(nats, targets)
+        if result["count"] > 1:
+            result["count"] -= 1
+            result["loss"] = result["nats"] / result["count"]
+        return result
+
+    return totals
+
+
+@fault(
+    "unknown-folded-in",
+    chapter=9,
+    place="course_lib.evaluation.by_kind",
+    is_like="an evaluation that counts unknown characters as known",
+    symptom="nobody sees that a handful of unknown characters carries much of the loss",
+    caught_by=[],
+)
+def unknown_folded_in(original):
+    def by_kind(nats, targets):
+        kinds = original(nats, targets.where(targets != 0, 3))
+        return kinds
+
+    return by_kind
+
+
+@fault(
+    "baseline-counts-the-test",
+    chapter=9,
+    place="course_lib.evaluation.CountModel.__init__",
+    is_like="a count that has seen texts it is then scored on",
+    symptom="the baseline is far too good",
+    caught_by=[],
+)
+def baseline_counts_the_test(original):
+    def __init__(self, documents_ids, vocab_size):
+        every_id_once = [[id_] * 2 for id_ in range(vocab_size)]
+        original(self, [*documents_ids, *every_id_once], vocab_size)
+
+    return __init__
+
+
+@fault(
+    "cache-positions-reset",
+    chapter=10,
+    place=EMBED,
+    is_like="a decoder that counts positions from 0 in every call",
+    symptom="with a cache the text differs from the text without one",
+    caught_by=[],
+)
+def cache_positions_reset(original):
+    return lambda self, tokens, past_length=0: original(self, tokens, 0)
+
+
+def unchecked_length(past, *_):
+    """Return the length of a past of any length."""
+    return 0 if past is None else past[0][0].shape[-2]
+
+
+@fault(
+    "positions-wrapped",
+    chapter=10,
+    place=FORWARD,
+    is_like="a decoder that wraps positions around at C",
+    symptom="beyond the context the model is told that it is at the beginning again",
+    caught_by=[],
+)
+def positions_wrapped(original):
+    def forward(self, tokens, targets=None, past_key_values=None, use_cache=False):
+        C = self.config.block_size
+
+        def embed(tokens, past_length=0):
+            positions = torch.arange(past_length, past_length + tokens.shape[1]) % C
+            return self.token_embedding(tokens) + self.position_embedding(positions)
+
+        unchecked = replaced("course_lib.model.check_past", unchecked_length)
+        with unchecked, attribute(self, "embed", embed):
+            return original(self, tokens, targets, past_key_values, use_cache)
+
+    return forward
+
+
+@fault(
+    "cache-not-truncated",
+    chapter=10,
+    place=FORWARD,
+    is_like="a decoder whose cache grows past the context, at the last position for ever",
+    symptom="beyond the context the text degrades, and memory grows",
+    caught_by=[],
+)
+def cache_not_truncated(original):
+    def forward(self, tokens, targets=None, past_key_values=None, use_cache=False):
+        last = self.config.block_size - 1
+
+        def embed(tokens, past_length=0):
+            positions = torch.arange(past_length, past_length + tokens.shape[1]).clamp(max=last)
+            return self.token_embedding(tokens) + self.position_embedding(positions)
+
+        unchecked = replaced("course_lib.model.check_past", unchecked_length)
+        with unchecked, attribute(self, "embed", embed):
+            return original(self, tokens, targets, past_key_values, use_cache)
+
+    return forward
+
+
+@fault(
+    "cache-of-another-batch",
+    chapter=10,
+    place="course_lib.attention.as_key_value",
+    is_like="a decoder that stretches the cache of another batch to fit",
+    symptom="rows of a batch continue each other's texts",
+    caught_by=[],
+)
+def cache_of_another_batch(original):
+    def as_key_value(past, keys):
+        if past is None or len(past[0]) == len(keys):
+            return original(past, keys)
+        rows = torch.arange(len(keys)) % len(past[0])
+        return attention.KeyValue(past[0][rows], past[1][rows])
+
+    return as_key_value
+
+
+@fault(
+    "cache-shared-by-two-futures",
+    chapter=10,
+    place="course_lib.attention.KeyValue.extend",
+    is_like="a cache that two futures of one past write into",
+    symptom="trying one continuation changes another",
+    caught_by=[],
+)
+def cache_shared_by_two_futures(original):
+    def extend(self, *arguments):
+        if self.buffer is not None:
+            self.buffer.filled = self.length
+        return original(self, *arguments)
+
+    return extend
+
+
+@fault(
+    "query-sees-first-keys",
+    chapter=10,
+    place="course_lib.attention.causal_mask",
+    is_like="a mask that counts queries from 0, though they are the last of the keys",
+    symptom="with a cache a single query sees the first key only",
+    caught_by=[],
+)
+def query_sees_first_keys(original):
+    def causal_mask(query_count, key_count, device=None):
+        return torch.ones(query_count, key_count, dtype=torch.bool, device=device).tril()
+
+    return causal_mask
+
+
+@fault(
+    "prompt-forgotten",
+    chapter=10,
+    place="course_lib.generation.generate",
+    is_like="a cached generation that has forgotten all but the last token of the prompt",
+    symptom="the cached and the uncached text part at the first token",
+    caught_by=[],
+)
+def prompt_forgotten(original):
+    def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, forced=None):
+        if use_cache and len(prompt_ids) > 1:
+            prompt = prompt_ids[-1:]
+            result = original(model, prompt, max_new_tokens, policy, use_cache, forced)
+            return dataclasses.replace(result, prompt_ids=list(prompt_ids))
+        return original(model, prompt_ids, max_new_tokens, policy, use_cache, forced)
+
+    return generate
+
+
+def policy_changed(original, change):
+    """Return a `next_distribution` that follows ``change(policy)``."""
+    return lambda logits, policy: original(logits, change(policy))
+
+
+@fault(
+    "temperature-multiplied",
+    chapter=11,
+    place=DISTRIBUTION,
+    is_like="a temperature that the logits are multiplied by",
+    symptom="a higher temperature makes the text tamer",
+    caught_by=[],
+)
+def temperature_multiplied(original):
+    def change(policy):
+        if policy.temperature == 0:
+            return policy
+        return dataclasses.replace(policy, temperature=1 / policy.temperature)
+
+    return policy_changed(original, change)
+
+
+@fault(
+    "top-k-one-too-many",
+    chapter=11,
+    place=DISTRIBUTION,
+    is_like="a top-k that keeps k + 1 tokens",
+    symptom="top-k 1 is not greedy",
+    caught_by=[],
+)
+def top_k_one_too_many(original):
+    def change(policy):
+        return policy if policy.top_k is None else dataclasses.replace(policy, top_k=policy.top_k + 1)
+
+    return policy_changed(original, change)
+
+
+@fault(
+    "top-p-ignored",
+    chapter=11,
+    place=DISTRIBUTION,
+    is_like="a top-p that is never applied",
+    symptom="unlikely characters appear although the mass was limited",
+    caught_by=[],
+)
+def top_p_ignored(original):
+    return policy_changed(original, lambda policy: dataclasses.replace(policy, top_p=None))
+
+
+@fault(
+    "unknown-emitted",
+    chapter=11,
+    place=DISTRIBUTION,
+    is_like="a decoding that may emit BOS and UNK although the policy says no",
+    symptom="the replacement mark stands in generated text",
+    caught_by=[],
+)
+def unknown_emitted(original):
+    return policy_changed(original, lambda policy: dataclasses.replace(policy, raw=True))
+
+
+@fault(
+    "draws-from-the-global-stream",
+    chapter=11,
+    place="course_lib.generation.choose_token",
+    is_like="a decoding that draws from torch's global stream",
+    symptom="the same seed does not give the same text",
+    caught_by=[],
+)
+def draws_from_the_global_stream(original):
+    return lambda logits, policy, generator: original(logits, policy, None)
+
+
+@fault(
+    "eos-ignored",
+    chapter=11,
+    place="course_lib.generation.generate",
+    is_like="a generation that goes on after the end of text",
+    symptom="every text has the greatest length",
+    caught_by=[],
+)
+def eos_ignored(original):
+    def generate(model, prompt_ids, max_new_tokens, policy=None, *arguments, **options):
+        from course_lib.generation import DecodingPolicy
+
+        policy = dataclasses.replace(policy or DecodingPolicy(), ignore_eos=True)
+        return original(model, prompt_ids, max_new_tokens, policy, *arguments, **options)
+
+    return generate
+
+
+@fault(
+    "digest-by-insertion-order",
+    chapter=12,
+    place=CANONICAL,
+    is_like="a digest that depends on the order in which keys were entered",
+    symptom="the same manifest, written by another program, has another digest",
+    caught_by=[],
+)
+def digest_by_insertion_order(original):
+    def canonical_json(value):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    return canonical_json
+
+
+@fault(
+    "digest-of-escapes",
+    chapter=12,
+    place=CANONICAL,
+    is_like="a digest of JSON with escaped characters",
+    symptom="the digest is not the one the specification gives for texts beyond ASCII",
+    caught_by=[],
+)
+def digest_of_escapes(original):
+    def canonical_json(value):
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+    return canonical_json
+
+
+@fault(
+    "weights-digest-of-names",
+    chapter=12,
+    place="course_lib.checkpointing.weights_digest",
+    is_like="a weights digest over names and shapes, without the values",
+    symptom="every checkpoint of one Config has the same digest",
+    caught_by=[],
+)
+def weights_digest_of_names(original):
+    return lambda weights: original({name: list(tensor.shape) for name, tensor in weights.items()})
+
+
+@fault(
+    "report-of-another-checkpoint",
+    chapter=12,
+    place="course_lib.manifest.register_result",
+    is_like="a result that is registered without saying which weights it is of",
+    symptom="the test loss of one checkpoint stands in the folder of another",
+    caught_by=[],
+)
+def report_of_another_checkpoint(original):
+    def register_result(folder, name, **facts):
+        return original(folder, name, **{**facts, "weights": "0" * 64})
+
+    return register_result
+
+
+@fault(
+    "nan-in-json",
+    chapter=12,
+    place="course_lib.files.json_text",
+    is_like="a JSON writer that writes NaN",
+    symptom="other programs cannot read the record",
+    caught_by=[],
+)
+def nan_in_json(original):
+    def json_text(value):
+        try:
+            return original(value)
+        except CourseError:
+            return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+    return json_text

@@ -1,0 +1,171 @@
+"""Plant every fault of the catalogue and see that tests catch it: python -m tests.faults
+
+The tests are collected once.  They must all pass on the clean library.  Then each fault is
+planted in turn and the tests of its chapter, with those the catalogue names, are run again
+in this process.  A fault that no test catches survives, and one that is not caught by the
+tests named for it is a catalogue that does not tell the truth; both end with exit code 1.
+
+Tests that start processes of their own do not see a planted fault; they are marked
+`process` and left out here.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from course_lib.workbook import FAULTS, planted
+
+ROOT = Path(__file__).resolve().parent.parent
+CLEAN = "the library as it is"
+
+
+def belongs(item, fault):
+    """Return whether a test is run for a fault: it is of the chapter, or named for it."""
+    return f"test_ch{fault.chapter:02d}_" in item.nodeid or base_name(item) in fault.caught_by
+
+
+def base_name(item):
+    """Return the name of a test without its parameters."""
+    return item.nodeid.split("[")[0]
+
+
+class Matrix:
+    """A pytest plugin that runs the collected tests under each fault.
+
+    Args:
+        fault_ids: which faults to plant.
+        whole: run every test for every fault, not those of its chapter only.
+    """
+
+    def __init__(self, fault_ids, whole=False):
+        self.fault_ids, self.whole = fault_ids, whole
+        self.failed_clean, self.caught = [], {}
+
+    def pytest_collection_modifyitems(self, items):
+        items[:] = [item for item in items if not item.get_closest_marker("process")]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        wanted = [FAULTS[id_] for id_ in self.fault_ids]
+        used = [
+            item for item in session.items if self.whole or any(belongs(item, one) for one in wanted)
+        ]
+        self.failed_clean = self.failing(used)
+        for fault in wanted:
+            items = [item for item in used if self.whole or belongs(item, fault)]
+            with planted(fault.id):
+                self.caught[fault.id] = self.failing(items)
+        return True
+
+    def failing(self, items):
+        """Run the tests; return the names of those that fail."""
+        names = []
+        for item in items:
+            # What a failing test prints is not the point here.
+            with contextlib.redirect_stdout(io.StringIO()):
+                reports = runtestprotocol(item, log=False, nextitem=None)
+            if any(report.failed for report in reports):
+                names.append(base_name(item))
+        return sorted(set(names))
+
+
+def run_part(fault_ids, whole):
+    """Run the matrix for some faults in this process; return plain values."""
+    matrix = Matrix(fault_ids, whole)
+    arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), str(ROOT / "tests")]
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = pytest.main(arguments, plugins=[matrix])
+    if not matrix.caught:
+        return {"code": int(code), "clean": ["the tests could not be collected"], "caught": {}}
+    return {"code": int(code), "clean": matrix.failed_clean, "caught": matrix.caught}
+
+
+def run_parts(fault_ids, whole, workers):
+    """Share the faults among worker processes; return the joined result."""
+    shares = [fault_ids[start::workers] for start in range(workers)]
+    command = [sys.executable, "-m", "tests.faults", "--part", *(["--whole"] if whole else [])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen([*command, *share], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        for share in shares
+        if share
+    ]
+    results = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+    return {
+        "clean": sorted({name for result in results for name in result["clean"]}),
+        "caught": {name: tests for result in results for name, tests in result["caught"].items()},
+    }
+
+
+def faults_of(result):
+    """Return what is wrong, one sentence each."""
+    sentences = [f"{name} fails on {CLEAN}" for name in result["clean"]]
+    for name, tests in result["caught"].items():
+        if not tests:
+            sentences.append(f"{name} survives: no test of chapter {FAULTS[name].chapter} fails")
+        elif not FAULTS[name].caught_by:
+            sentences.append(f"{name}: the catalogue names no test that catches it")
+        for named in FAULTS[name].caught_by:
+            if named not in tests:
+                sentences.append(f"{name} is not caught by {named}, which the catalogue names")
+    return sentences
+
+
+def print_matrix(result):
+    """Print each fault with the tests that caught it."""
+    for name in FAULTS:
+        tests = result["caught"].get(name)
+        if tests is None:
+            continue
+        named = [test for test in tests if test in FAULTS[name].caught_by]
+        others = len(tests) - len(named)
+        print(f"{name} (chapter {FAULTS[name].chapter}): {len(tests)} tests")
+        for test in named or tests[:2]:
+            print(f"    {test}")
+        if named and others:
+            print(f"    and {others} more")
+
+
+def main(arguments=None):
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.split("\n")[0],
+                                     allow_abbrev=False)
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help="ids (default: all)")
+    parser.add_argument("--whole", action="store_true", help="run every test for every fault")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default 2)")
+    parser.add_argument("--output", metavar="FILE", help="write the matrix as JSON")
+    parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.faults if name not in FAULTS]
+    if unknown:
+        parser.error(f"no such fault: {', '.join(unknown)}; known are {', '.join(FAULTS)}")
+    fault_ids = options.faults or list(FAULTS)
+    if options.part:
+        print(json.dumps(run_part(fault_ids, options.whole)))
+        return 0
+    started = time.perf_counter()
+    result = run_parts(fault_ids, options.whole, max(1, options.workers))
+    print_matrix(result)
+    if options.output:
+        from course_lib.files import write_json
+
+        write_json(options.output, {"format": "course fault matrix 1", **result})
+    sentences = faults_of(result)
+    for sentence in sentences:
+        print(f"FAULT: {sentence}")
+    caught = sum(bool(tests) for tests in result["caught"].values())
+    print(f"{caught} of {len(fault_ids)} faults caught in {time.perf_counter() - started:.0f} s")
+    return 1 if sentences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
