@@ -2,7 +2,8 @@
 
 It is the active control that is run first when any training fails, before data, model
 size or number of steps are touched: a model and a loop that are right drive the loss of
-one small, consistent batch towards zero.
+one small, consistent batch towards zero.  A model that fails has a fault in model or loop;
+one that passes may still have faults that this batch cannot show.
 """
 
 import sys
@@ -81,8 +82,8 @@ def main(arguments):
     """Run the command; return its exit code."""
     parser = make_parser(
         "course_lib.fixed_batch",
-        "Fit one small batch. Run this first when a training fails: it needs no data, and tells a "
-        "fault of model or loop from one of data or size.",
+        "Fit one small batch. Run this first when a training fails: it needs no data, and a model "
+        "that fails it has a fault in model or loop, whatever the data.",
         "python -m course_lib.fixed_batch --output fixed-batch.json",
     )
     parser.add_argument("--output", metavar="FILE", help="write the record as JSON")

@@ -160,7 +160,8 @@ def open_manifest(folder):
     path = Path(folder) / MANIFEST_NAME
     with locked_folder(folder):
         manifest = read_json(path)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        is_ours = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        if not is_ours or not isinstance(manifest.get("files"), dict):
             raise CourseError(f"{path} is not the manifest of a run.", expected=repr(FORMAT))
         yield manifest
         manifest["files"] = dict(sorted(manifest["files"].items()))

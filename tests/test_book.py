@@ -37,6 +37,9 @@ def test_every_static_file_the_configuration_names_exists():
     sphinx = CONFIG["sphinx"]["config"]
     named = [ROOT / CONFIG["logo"], ROOT / CONFIG["html"]["favicon"]]
     named += [STATIC / name for name in sphinx["html_css_files"] + sphinx.get("html_js_files", [])]
+    named += [path for folder in sphinx["html_static_path"] for path in (ROOT / folder).iterdir()
+              if path.suffix == ".otf"]
+    assert "CourseSansSC-Regular.otf" in [path.name for path in named]
     named += [STATIC / sphinx["mathjax_path"], STATIC / "mathjax" / "LICENSE"]
     named += [ROOT / folder / f"{name}.py" for name, folder in
               CONFIG["sphinx"]["local_extensions"].items()]
@@ -87,7 +90,7 @@ def scratch_copy(root):
     """Copy what the build reads, and a finished reference run, to a folder of its own."""
     for name in ("_config.yml", "_toc.yml", "jupytext.toml"):
         shutil.copyfile(ROOT / name, root / name)
-    for name in ("book", "notebooks"):
+    for name in ("book", "course_lib/fonts", "notebooks"):
         shutil.copytree(
             ROOT / name, root / name, dirs_exist_ok=True,
             ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),

@@ -556,7 +556,7 @@ def test_surrogate_pair_from_json_escapes_is_one_character(tmp_path):
 @pytest.mark.parametrize(
     "splits",
     [
-        [["a"], ["b"], ["c"]],
+        ["test", "train", "validation"],
         {"train": ["a"], "validation": ["b", "c"]},
         {"train": ["a"], "dev": ["b"], "test": ["c"]},
         {**SMALL_SPLITS, "extra": ["d"]},

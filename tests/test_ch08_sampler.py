@@ -146,8 +146,8 @@ def test_state_is_a_copy_that_later_batches_do_not_change():
     sampler.next_batch()
     state = sampler.state_dict()
     permutation, generator = state["permutation"].clone(), state["generator"].clone()
-    batches(sampler, 8)
     sampler.permutation.zero_()
+    batches(sampler, 8)
     assert torch.equal(state["permutation"], permutation)
     assert torch.equal(state["generator"], generator)
     assert state["position"] == 4

@@ -294,7 +294,10 @@ def test_a_folder_without_a_manifest_takes_the_result_all_the_same(run):
     assert not (run / "run-manifest.json").exists()
 
 
-@pytest.mark.parametrize("content", ["{}\n", '{"format": "course run 2"}\n', "[]\n", "no JSON"])
+@pytest.mark.parametrize(
+    "content",
+    ["{}\n", '{"format": "course run 2"}\n', '{"format": "course run 1"}\n', "[]\n", "no JSON"],
+)
 def test_a_foreign_manifest_is_refused_and_nothing_is_written(run, content):
     (run / "run-manifest.json").write_text(content, encoding="utf-8")
     before = runs.digests(run)

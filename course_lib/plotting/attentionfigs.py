@@ -5,9 +5,19 @@ import math
 import matplotlib
 from matplotlib import pyplot as plt
 
-from course_lib.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, in_style, label_of
+from course_lib.plotting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    in_style,
+    label_of,
+)
 
-DARK_CELL = 0.6  # above this weight the number in a cell is written in white
+DARK_CELL = 0.6  # above this part of the largest weight a number is written in white
 
 
 @in_style
@@ -36,7 +46,7 @@ def soft_lookup(characters, glosses, scores, weights, values, title):
         axes = panels[row, 0]
         axes.bar(places, numbers, width=0.6, color=BLUE if row == 0 else GREEN)
         axes.set_ylabel(label)
-        axes.margins(y=0.25)
+        axes.set_ylim(min(0, *numbers) * 1.2, max(numbers) * 1.25)
         for place, value in zip(places, numbers, strict=True):
             axes.annotate(f"{value:.2f}", (place, max(value, 0)), (0, 2), ha="center", fontsize=8,
                           textcoords="offset points")
@@ -146,51 +156,57 @@ def temperature_paths(temperatures, weights, outputs, values, labels, marked):
     right.plot(*zip(*corners), color=GREY, linewidth=0.8)
     right.plot(*zip(*outputs), color=ORANGE, linewidth=2.4)
     right.plot(*outputs[marked], "o", color=INK, markersize=6)
-    right.annotate("output", outputs[marked], (7, 4), textcoords="offset points", fontsize=9)
     centre = [sum(column) / len(values) for column in zip(*values)]
     right.plot(*centre, "x", color=INK, markersize=7)
-    right.annotate("mean", centre, (7, -4), textcoords="offset points", fontsize=9)
-    for (x, y), label in zip(values, labels, strict=True):
-        right.plot(x, y, "o", color=PURPLE, markersize=6)
-        right.annotate(label, (x, y), (0, 7), ha="center", textcoords="offset points", fontsize=9)
+    points = [(outputs[marked], "output"), (centre, "mean"), *zip(values, labels, strict=True)]
+    for (x, y), label in points:
+        aside = {"ha": "right", "va": "top"} if label in ("output", "mean") else {"va": "center"}
+        right.annotate(label, (x, y), (-6, -3) if len(aside) > 1 else (8, 0), fontsize=9,
+                       textcoords="offset points", **aside)
+    right.plot(*zip(*values), "s", color=PURPLE, markersize=6)
     right.set_aspect("equal")
-    right.margins(0.22)
+    low, high = (pick(x for x, _ in values) for pick in (min, max))
+    right.set_xlim(low - 0.6, high + 1.0)
     right.set_xlabel("first number of the value")
     right.set_ylabel("second number")
     return figure
 
 
 @in_style
-def weight_maps(maps, titles, labels):
+def weight_maps(maps, titles, labels, glosses):
     """Show tables of weights, one panel an experiment, with the sum of each row beside it.
 
     Args:
         maps: list of tables ``[T,S]`` of numbers from 0 to 1.
         titles: one a table.
         labels: one a position, queries and keys alike.
+        glosses: one English word a label.
 
     Returns:
         The figure.
     """
     rows = -(-len(maps) // 2)
-    figure, panels = plt.subplots(rows, 2, figsize=(6.6, 3.25 * rows), squeeze=False)
+    figure, panels = plt.subplots(rows, 2, figsize=(6.6, 3.3 * rows), squeeze=False)
     names = [label_of(label) for label in labels]
-    for axes, table, title in zip(panels.flat, maps, titles, strict=True):
-        image = axes.imshow(table, cmap=matplotlib.colormaps["Blues"], vmin=0.0, vmax=1.0)
+    long_names = [f"{gloss} {name}" for name, gloss in zip(names, glosses, strict=True)]
+    darkest = max(max(max(row) for row in table) for table in maps)
+    box = {"boxstyle": "square,pad=0.12", "facecolor": "none", "edgecolor": RED}
+    for number, (axes, table, title) in enumerate(zip(panels.flat, maps, titles, strict=True)):
+        axes.imshow(table, cmap=matplotlib.colormaps["Blues"], vmin=0.0, vmax=darkest)
         for t, row in enumerate(table):
             for j, weight in enumerate(row):
-                axes.text(j, t, f"{weight:.2f}".lstrip("0") if weight < 0.995 else "1", ha="center",
-                          va="center", fontsize=6.5, color="white" if weight > DARK_CELL else INK)
+                axes.text(j, t, f"{weight:.2f}".removeprefix("0"), ha="center", va="center",
+                          fontsize=7, color="white" if weight > DARK_CELL * darkest else INK)
             wrong = abs(sum(row) - 1) > 1e-9
-            axes.text(len(row) - 0.3, t, f"{sum(row):.2f}", va="center", fontsize=8,
-                      color=RED if wrong else GREY, fontweight="bold" if wrong else "normal")
-        axes.text(len(labels) - 0.3, -0.85, "sum", fontsize=8, color=GREY, va="center")
+            axes.text(len(row) - 0.2, t, f"{sum(row):.3f}", va="center", fontsize=8,
+                      color=RED if wrong else GREY, bbox=box if wrong else None)
+        axes.text(len(labels) - 0.2, -0.9, "sum", fontsize=8, color=GREY, va="center")
         axes.set_title(title)
         axes.set_xticks(range(len(names)), names)
-        axes.set_yticks(range(len(names)), names)
+        axes.set_yticks(range(len(names)), long_names if number % 2 == 0 else names)
         axes.set_xlabel("key, j")
-        axes.set_ylabel("query, t")
+        if number % 2 == 0:
+            axes.set_ylabel("query, t")
         axes.tick_params(length=0)
         axes.grid(False)
-    figure.colorbar(image, ax=panels, shrink=0.5, label="weight")
     return figure

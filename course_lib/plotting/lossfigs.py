@@ -4,7 +4,7 @@ import math
 
 from matplotlib import pyplot as plt
 
-from course_lib.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, in_style, label_of
+from course_lib.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, PURPLE, RED, in_style, label_of
 
 MARKERS = ("s", "^", "o", "D")
 
@@ -28,7 +28,7 @@ def nats_of_probability(probabilities, nats, marks):
         axes.annotate(
             f"{label}: {cost:.3f} nats",
             (p, cost),
-            (10, 6),
+            (10, 6) if p < 0.8 else (8, 12),
             textcoords="offset points",
             ha="left" if p < 0.8 else "right",
             fontsize=9,
@@ -101,7 +101,15 @@ def softmax_at_scales(logits, rows, scales):
         axes.bar(places, row, color=BLUE, width=0.75)
         axes.axhline(1 / len(row), color=ORANGE, linewidth=1.4, linestyle="--")
         for place, p in enumerate(row):
-            axes.annotate(f"{p:.2f}", (place, p), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+            axes.annotate(
+                f"{p:.2f}",
+                (place, p),
+                (0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6},
+            )
         axes.set_title(f"scale {scale:g}")
         axes.set_xticks(places, [f"{value:g}" for value in logits])
         axes.grid(axis="x", visible=False)
@@ -141,4 +149,5 @@ def two_means(lengths, over_count, of_row_means, marked):
     axes.set_ylabel("mean (nats)")
     axes.legend(loc="upper right")
     axes.axhline(1, color=GREY, linewidth=1, linestyle=":")
+    axes.annotate("1 nat: the long row alone", (1, 1), (0, -12), textcoords="offset points", fontsize=9)
     return figure

@@ -1,9 +1,13 @@
-"""Figures of chapter 1: the corpus at a glance, a text as ids, coverage, unknown shares."""
+"""Figures of chapter 1: the corpus at a glance, a text as ids, coverage, unknown shares.
+
+One function returns Markdown and no figure: a document, with its gloss.
+"""
 
 import html
+import itertools
+import re
 
 from matplotlib import pyplot as plt
-from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
 from course_lib.plotting.style import BLUE, GREY, HAIRLINE, INK, ORANGE, RED, in_style, label_of
@@ -13,7 +17,7 @@ CALM, LOUD = "#CFE2EF", RED  # a known and an unknown character: light and dark
 
 @in_style
 def corpus_map(names, splits, unknown):
-    """Show each document as a strip of squares, one a character, the unknown ones dark.
+    """Show each document as a light strip, and in it each unknown character as a dark box.
 
     Args:
         names: one a document.
@@ -23,32 +27,31 @@ def corpus_map(names, splits, unknown):
     Returns:
         The figure.
     """
-    figure, axes = plt.subplots(figsize=(6.4, 4.9))
-    heights, height = [], 0.0
-    for place, split in enumerate(splits):
-        height += 1.9 if place and split != splits[place - 1] else (1.0 if place else 0.0)
-        heights.append(height)
-    for marks, height in zip(unknown, heights, strict=True):
-        for flag, colour, size in ((False, CALM, 0.72), (True, LOUD, 0.92)):
-            gap = (1 - size) / 2
-            boxes = [
-                Rectangle((place + gap, height - size / 2), size, size)
-                for place, mark in enumerate(marks)
-                if mark == flag
-            ]
-            axes.add_collection(PatchCollection(boxes, facecolor=colour, edgecolor="none"))
+    figure, axes = plt.subplots(figsize=(6.4, 5.2))
+    rows, row = [], 0.0
     for place, split in enumerate(splits):
         if place == 0 or split != splits[place - 1]:
-            axes.text(0, heights[place] - 0.68, split, fontsize=9, color=BLUE, va="bottom")
-    for marks, height in zip(unknown, heights, strict=True):
+            row += 1.6  # room for the name of the split
+            axes.text(0, row - 0.75, split, fontsize=9.5, color=BLUE, va="bottom")
+        rows.append(row)
+        row += 1.0
+    for marks, row in zip(unknown, rows, strict=True):
+        axes.add_patch(Rectangle((0, row - 0.36), len(marks), 0.72, facecolor=CALM))
+        for place, mark in enumerate(marks):
+            if mark:
+                box = Rectangle((place, row - 0.45), 1, 0.9, facecolor=LOUD, edgecolor="white")
+                box.set_linewidth(0.6)
+                axes.add_patch(box)
         if any(marks):
-            axes.text(len(marks) + 1, height, f"{sum(marks)} unknown", fontsize=8, va="center")
-    axes.set_yticks(heights, names, fontsize=7.5)
-    axes.set_ylim(height + 1.1, -1.7)
-    axes.set_xlim(-0.5, max(map(len, unknown)) + 11)
-    axes.set_xlabel("character of the document, counted from 0")
+            axes.text(len(marks) + 1, row, f"{sum(marks)} unknown", fontsize=8.5, va="center")
+    axes.set_yticks(rows, names, fontsize=8)
+    axes.set_ylim(rows[-1] + 0.9, 0.2)
+    axes.set_xlim(-0.5, max(map(len, unknown)) + 13)
+    axes.set_xticks(range(0, max(map(len, unknown)), 20))
+    axes.set_xlabel("place in the document, counted from 0")
     axes.grid(False)
     axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
     return figure
 
 
@@ -99,12 +102,18 @@ def coverage(counts, labels):
     Returns:
         The figure.
     """
-    figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.2))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.2), gridspec_kw={"wspace": 0.1})
     ranks = range(1, len(counts) + 1)
     left.plot(ranks, counts, ".", color=BLUE, markersize=4)
+    top, step = counts[0], (counts[0] / counts[len(labels) - 1]) ** (1 / (len(labels) - 1))
     for rank, label in enumerate(labels, 1):
         left.annotate(
-            label, (rank, counts[rank - 1]), (7, 0), textcoords="offset points", fontsize=8.5, va="center"
+            label,
+            (rank, counts[rank - 1]),
+            (11, top / step ** (rank - 1)),
+            fontsize=9,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkB": 3},
         )
     left.set_xscale("log")
     left.set_yscale("log")
@@ -163,8 +172,8 @@ def unknown_shares(shares):
     return figure
 
 
-def document_html(document, note, marked=()):
-    """Return a document as HTML: title, text with the marked characters set off, gloss.
+def document_markdown(document, note, marked=()):
+    """Return a document as Markdown: title, text with the marked characters set off, gloss.
 
     Args:
         document: a `Document`.
@@ -172,15 +181,20 @@ def document_html(document, note, marked=()):
         marked: the characters to set off.
 
     Returns:
-        A string for ``IPython.display.HTML``.
+        A string for ``IPython.display.Markdown``.
     """
     chinese, _, english = document.title.partition(" / ")
-    text = "".join(
-        f"<mark>{html.escape(character)}</mark>" if character in marked else html.escape(character)
-        for character in document.text
-    )
+    runs = [
+        f"<mark><u>{plain(''.join(run))}</u></mark>" if flag else plain("".join(run))
+        for flag, run in itertools.groupby(document.text, lambda character: character in marked)
+    ]
     return (
-        f"<p><strong>{document.id}</strong>, {html.escape(note)}: "
-        f'<span lang="zh-Hans">{html.escape(chinese)}</span> / {html.escape(english)}</p>\n'
-        f'<blockquote><p lang="zh-Hans">{text}</p>\n<p>{html.escape(document.gloss)}</p></blockquote>'
+        f'**{document.id}**, {note}: <span lang="zh-Hans">{plain(chinese)}</span> / {plain(english)}\n\n'
+        f'> <span lang="zh-Hans">{"".join(runs)}</span>\n>\n> {plain(document.gloss)}\n'
     )
+
+
+def plain(text):
+    """Return `text` so that Markdown shows it as it stands."""
+    escaped = re.sub(r"([\\`*_{}\[\]$#~|])", r"\\\1", html.escape(text, quote=False))
+    return escaped.replace("\n", "<br>")

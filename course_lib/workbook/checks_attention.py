@@ -56,13 +56,13 @@ def products_by_loops(queries, keys):
     )
 
 
-@scores("the query (1, 1, 1, 1) and the key (1, 2, 3, 4) have the score 10 / 2 = 5")
+@scores("query (1, 1, 1, 1) and key (1, 2, 3, 4) score 10 / 2 = 5")
 def one_score_by_hand():
     got = attention.attention_scores(one_head([[1.0] * 4]), one_head([[1.0, 2.0, 3.0, 4.0]]))
     expect_close("one query, one key, d_h = 4", one_head([[5.0]]), got)
 
 
-@scores("scores are [B,h,T,S]: a row a query, a column a key, the same factor everywhere")
+@scores("scores [B,h,T,S] are dot products times one common factor")
 def scores_are_multiples_of_the_products():
     queries, keys = normal(B, H, T, K, seed=31), normal(B, H, S, K, seed=32)
     products = products_by_loops(queries, keys)
@@ -80,7 +80,7 @@ def the_factor_is_the_root_of_the_head_width():
     expect_close(f"{SIZES}, d = {H * K}", expected, attention.attention_scores(queries, keys))
 
 
-@scores("queries and keys are left as they were, and a gradient comes back to both")
+@scores("queries and keys stay as they were; both get a gradient")
 def queries_and_keys_are_left_alone():
     queries, keys = normal(B, H, T, K, seed=31), normal(B, H, S, K, seed=32)
     before = queries.clone(), keys.clone()
@@ -118,7 +118,7 @@ def two_weights_by_hand():
     expect_close("one query, two keys", one_head([[0.25, 0.75]]), got)
 
 
-@weights("weights are [B,h,T,S], and each query's weights sum to 1 over the keys")
+@weights("the weights [B,h,T,S] of each query sum to 1 over the keys")
 def each_row_sums_to_1():
     got = attention.attention_weights(normal(B, H, T, S, seed=33), everything_visible(T, S))
     if not isinstance(got, torch.Tensor) or got.shape != (B, H, T, S):
@@ -133,7 +133,7 @@ def weights_are_the_softmax():
     expect_close(SIZES, weights_by_loops(table, mask), attention.attention_weights(table, mask))
 
 
-@weights("a key behind the mask gets exactly 0, and the others share the whole 1")
+@weights("a key behind the mask gets exactly 0, the others share the 1")
 def masked_keys_get_nothing():
     table = 3 * normal(B, H, T, S, seed=34)
     places = torch.arange(T)[:, None] * 3 + torch.arange(S)
@@ -152,7 +152,7 @@ def large_scores_give_weights():
     expect_close("scores up to 20,000", one_head([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), got)
 
 
-@weights("the scores are left as they were, and a gradient comes back to them")
+@weights("the scores stay as they were, and get a gradient")
 def scores_are_left_alone():
     table, mask = normal(B, H, T, S, seed=33), everything_visible(T, S)
     mask[0, 4:] = False
@@ -201,13 +201,13 @@ def selection_and_mean():
                  attention.head_outputs(selection, values))
 
 
-@outputs("outputs are [B,h,T,d_h]: for each query the sum over its keys of weight times value")
+@outputs("outputs [B,h,T,d_h] are sums over the keys: weight times value")
 def outputs_are_weighted_sums():
     mix, values = normal(B, H, T, S, seed=35), normal(B, H, S, K, seed=36)
     expect_close(SIZES, sums_by_loops(mix, values), attention.head_outputs(mix, values))
 
 
-@outputs("weights and values are left as they were, and a gradient comes back to both")
+@outputs("weights and values stay as they were; both get a gradient")
 def weights_and_values_are_left_alone():
     mix, values = normal(B, H, T, S, seed=35), normal(B, H, S, K, seed=36)
     before = mix.clone(), values.clone()

@@ -87,6 +87,22 @@ def vocabulary_of_all_splits(original):
 
 
 @fault(
+    "vocabulary-not-normalised",
+    chapter=1,
+    place="course_lib.tokenizer.CharTokenizer.fit",
+    is_like="a vocabulary made from texts as they were read, not in normal form",
+    symptom="a byte order mark gets an id of its own",
+    caught_by=[],
+)
+def vocabulary_not_normalised(original):
+    def fit(cls, texts):
+        unix = (text.replace("\r\n", "\n").replace("\r", "\n") for text in texts)
+        return cls(sorted({character for text in unix for character in text}))
+
+    return fit
+
+
+@fault(
     "test-document-in-training",
     chapter=1,
     place="course_lib.documents.Corpus.split",

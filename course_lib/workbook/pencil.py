@@ -197,14 +197,14 @@ def _linear_map(generator):
 
 
 def _table_of_products(generator):
-    Q, K = draw_matrix(generator), draw_matrix(generator)
-    value = product(Q, transposed(K))
+    q, k = draw_matrix(generator), draw_matrix(generator)
+    value = product(q, transposed(k))
     return Task(
         "Table of products",
-        f"{beside(('Q', Q), ('K', K))}\nRow t is the query or key of position t.  "
-        "Write Q times K transposed.",
-        beside(("Q K^T", value)),
-        {"Q": Q, "K": K},
+        f"{beside(('q', q), ('k', k))}\nRow t is the query or key of position t.  "
+        "Write q times k transposed.",
+        beside(("q k^T", value)),
+        {"q": q, "k": k},
         value,
     )
 
@@ -217,9 +217,10 @@ def _scale(generator):
     return Task(
         "Scale",
         f"{heads} heads of width d_h = {width} make up the model width d = {heads * width}.\n"
-        f"A query and a key of one head have the dot product {raw}.  What is the score?\n"
-        "And what would it be after a division by sqrt(d)?",
-        f"{raw} / {root} = {right};  by sqrt(d) it would be {raw} / {root * heads_root} = {wrong}",
+        f"A query and a key of one head have the dot product {raw}.\n"
+        "What is the score?  What would it be after a division by sqrt(d)?",
+        f"{raw} / {root} = {right};  "
+        f"by sqrt(d) it would be {raw} / {root * heads_root} = {wrong}",
         {"raw": raw, "head_width": width, "heads": heads},
         (right, wrong),
     )
@@ -254,30 +255,30 @@ def _weights_over_keys(generator):
 
 
 def _weighted_sums(generator, weights):
-    V = draw_matrix(generator)
-    value = product(weights, V)
+    v = draw_matrix(generator)
+    value = product(weights, v)
     return Task(
         "Weighted sum",
-        f"{beside(('V', V))}\nRow j is the value of key j.  "
+        f"{beside(('v', v))}\nRow j is the value of key j.\n"
         "With the weights of exercise 6, what are the two outputs?",
         beside(("outputs", value)),
-        {"weights": weights, "V": V},
+        {"weights": weights, "v": v},
         value,
     )
 
 
 def _whole_head(generator):
-    Q, K, V = (draw_matrix(generator, low=-2, high=2) for _ in range(3))
+    q, k, v = (draw_matrix(generator, low=-2, high=2) for _ in range(3))
     with localcontext() as context:
         context.prec = PRECISION
-        scores = tuple(Decimal(dot(Q[1], key)) / Decimal(2).sqrt() for key in K)
+        scores = tuple(Decimal(dot(q[1], key)) / Decimal(2).sqrt() for key in k)
         weights = decimal_softmax(scores)
-        value = tuple(dot(weights, column) for column in transposed(V))
+        value = tuple(dot(weights, column) for column in transposed(v))
     return Task(
-        "The whole head (with a calculator)",
-        f"{beside(('Q', Q), ('K', K), ('V', V))}\n"
-        "Scores, weights and output of position 1, the second row, with four decimals.",
+        "The whole head, with a calculator",
+        f"{beside(('q', q), ('k', k), ('v', v))}\n"
+        "Scores, weights and output of the second row, with four decimals.",
         f"scores {vector(scores)}\nweights {vector(weights)}\noutput {vector(value)}",
-        {"Q": Q, "K": K, "V": V},
+        {"q": q, "k": k, "v": v},
         value,
     )
