@@ -220,7 +220,8 @@ def prepare(root, torch=None, say=print):
             and not os.path.exists(unfinished)):
         return False
 
-    if os.path.exists(unfinished) or not usable(venv, version):
+    new = os.path.exists(unfinished) or not usable(venv, version)
+    if new:
         again = " again, from nothing" if os.path.lexists(venv) else ""
         create(venv)
         say("Made .venv{0}, with Python {1}.{2}.{3}.".format(again, *version[:3]))
@@ -233,7 +234,7 @@ def prepare(root, torch=None, say=print):
         with open(requirements) as handle:
             pin = re.search(r"^torch==\S+", handle.read(), re.MULTILINE).group()
         pip_install(venv, pin, "--index-url", CPU_INDEX)
-    elif sys.platform.startswith("linux") and not shutil.which("nvidia-smi"):
+    elif new and sys.platform.startswith("linux") and not shutil.which("nvidia-smi"):
         say("(On Linux, PyPI's torch brings several GB of CUDA libraries. No NVIDIA GPU was seen here: "
             "to fetch\nthe CPU build instead, stop with Ctrl-C and run: make book TORCH=cpu)")
     pip_install(venv, "-r", requirements, "-c", lock_path(root, version))
@@ -257,7 +258,7 @@ def main(arguments):
     except Refusal as refusal:
         sys.stderr.write(str(refusal) + "\n")
         return 1
-    except OSError as error:
+    except (OSError, subprocess.CalledProcessError) as error:
         sys.stderr.write("The environment could not be made: {0}\n".format(error))
         return 1
     except KeyboardInterrupt:

@@ -225,5 +225,5 @@ class EpochSampler:
 
 def is_permutation(value, count):
     """Return whether `value` is an int64 tensor that holds 0 to count - 1, each once."""
-    is_list = isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.dim() == 1
-    return is_list and torch.equal(value.sort().values, torch.arange(count))
+    is_ids = isinstance(value, torch.Tensor) and value.dtype == torch.int64
+    return is_ids and torch.equal(value.sort().values, torch.arange(count))

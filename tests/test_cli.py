@@ -459,7 +459,7 @@ def test_a_model_too_large_for_memory_is_refused_at_once_and_makes_no_folder(
     begun = time.monotonic()
     ended = runs.call(train, *begin(place, tmp_path / "run"), *options)
     assert ended.code == 1 and "not enough memory" in ended.err
-    assert not (tmp_path / "run").exists() and time.monotonic() - begun < 5
+    assert not (tmp_path / "run").exists() and time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(

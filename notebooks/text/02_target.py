@@ -71,7 +71,7 @@ assert "BOS" not in targets and "EOS" not in inputs
 # that is never asked where a text ends never learns to stop.
 #
 # In a formula: let $x_0, x_1, \dots, x_T$ be the ids of a text, with $x_0$ = BOS. At
-# position $t$ the model is shown $x_0, \dots, x_t$, and its target is $x_{t+1}$.
+# position $t$ the model is shown $x_0, \dots, x_t$, and its target is $y_t = x_{t+1}$.
 #
 # Here is the beginning of the first document of the course, 雨下得很大 ("it was raining
 # hard"), as chapter 1 encodes it:
@@ -1228,8 +1228,11 @@ assert abs(loss_of_example().item() - 1.5) < 1e-12
 # $r_j > 0$,
 #
 # $$
-# \mathrm{CE}(r, r) - \mathrm{CE}(r, p) = \sum_j r_j \ln \frac{p_j}{r_j}
-# \le \sum_j r_j \Bigl( \frac{p_j}{r_j} - 1 \Bigr) = \sum_j (p_j - r_j) \le 1 - 1 = 0 .
+# \begin{aligned}
+# \mathrm{CE}(r, r) - \mathrm{CE}(r, p) &= \sum_j r_j \ln \frac{p_j}{r_j}
+# \le \sum_j r_j \Bigl( \frac{p_j}{r_j} - 1 \Bigr) \\
+# &= \sum_j p_j - \sum_j r_j \le 1 - 1 = 0 .
+# \end{aligned}
 # $$
 #
 # Equality holds only for $p = r$. So the best a model can do is to give each answer the rate at
@@ -1544,22 +1547,23 @@ print("the numbers of the quiz:", *(f"{one:.3f}" for one in numbers))
 #
 # </details>
 #
-# **5. Model A has $V = 385$ and perplexity 200. Model B has $V = 5000$ and perplexity 300, on the
-# same texts. Which one is better?**
+# **5. A batch has no scored target. What should its loss be?**
 #
-# <details class="quiz"><summary>A, because its perplexity is lower.</summary>
+# <details class="quiz"><summary>0: nothing was asked, nothing was missed.</summary>
 #
-# No. A may owe it to the characters it calls UNK.
-#
-# </details>
-# <details class="quiz"><summary>B, because it has the larger vocabulary.</summary>
-#
-# No. Size alone is no merit; what counts is the probability given to the texts.
+# No. 0 is the loss of a perfect model. A fault that unscores every target would look like
+# success.
 #
 # </details>
-# <details class="quiz"><summary>These two numbers do not say.</summary>
+# <details class="quiz"><summary>NaN, as torch's mean says.</summary>
 #
-# Yes. They are costs of different questions. Chapter 9 shows how far apart the questions can be.
+# No. NaN fails no comparison that asks whether the loss is too high, and spreads to whatever it
+# is added to.
+#
+# </details>
+# <details class="quiz"><summary>None: it should be an error.</summary>
+#
+# Yes. A mean over nothing is no number, and the place to say so is here.
 #
 # </details>
 #

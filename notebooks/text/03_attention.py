@@ -81,8 +81,8 @@ for position, character in enumerate(SENTENCE):
 #
 # $$
 # \begin{aligned}
-# s_{tj} &= \frac{q_t \cdot k_j}{\sqrt{d_h}} && \text{the score: how well a key fits,} \\
-# w_{tj} &= \frac{e^{s_{tj}}}{\sum_{r} e^{s_{tr}}} && \text{the weight: its share,} \\
+# s_{tj} &= \frac{q_t \cdot k_j}{\sqrt{d_h}} && \text{the score: how well a key fits,} \\[8pt]
+# w_{tj} &= \frac{e^{s_{tj}}}{\sum_{r} e^{s_{tr}}} && \text{the weight: its share,} \\[8pt]
 # o_t &= \sum_j w_{tj}\, v_j && \text{the output.}
 # \end{aligned}
 # $$
@@ -129,7 +129,7 @@ print("(1, 2) . (3, 4) =", dot([1, 2], [3, 4]))
 #
 # $$
 # \begin{aligned}
-# \sum_i (a_i - b_i)^2 &= \sum_i a_i^2 + \sum_i b_i^2 - 2 \sum_i a_i b_i , \\
+# \sum_i (a_i - b_i)^2 &= \sum_i a_i^2 + \sum_i b_i^2 - 2 \sum_i a_i b_i , \\[4pt]
 # \lvert a-b\rvert^2 &= \lvert a\rvert^2 + \lvert b\rvert^2 - 2\,a\cdot b .
 # \end{aligned}
 # $$
@@ -388,7 +388,8 @@ assert furthest(mixtures[marked], outputs[0]) < 1e-12
 assert furthest(mixtures[0], values[1]) < 1e-6
 assert furthest(mixtures[-1], mean) < 0.1
 for column, path in zip(transposed(values), transposed(mixtures)):
-    assert min(column) <= min(path) and max(path) <= max(column)
+    assert min(column) - 1e-12 < min(path)
+    assert max(path) < max(column) + 1e-12
 for n in (0, marked, -1):
     first, second = mixtures[n]
     print(f"temperature {temperatures[n]:6.3f}: {first:6.3f} {second:6.3f}")
@@ -403,7 +404,7 @@ plt.show()
 
 # %% [markdown]
 # On the left, the weights that the query of *ask* gives to the three keys. On the right, the
-# same temperatures as a path: it begins in the corner of the best value and ends at the mean.
+# same temperatures as a path: it begins in the corner of the best value and ends near the mean.
 # The dot is the output of the head.
 
 # %% [markdown]
