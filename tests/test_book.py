@@ -33,6 +33,17 @@ def test_every_page_under_book_is_in_the_table_of_contents():
     assert pages == {page for page in build.pages(ROOT) if page.startswith("book/")}
 
 
+def test_first_page_calls_exactly_the_chapters_of_the_book_ready():
+    text = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+?) \| .+? \| (ready|in preparation) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 13))
+    ready = [re.search(r"\(\.\./(notebooks/\w+)\)", title) for _, title, state in rows
+             if state == "ready"]
+    in_book = [page for page in build.pages(ROOT) if page.startswith("notebooks/")]
+    assert [match and match.group(1) for match in ready] == in_book
+    assert not any("](" in title for _, title, state in rows if state == "in preparation")
+
+
 def test_every_static_file_the_configuration_names_exists():
     sphinx = CONFIG["sphinx"]["config"]
     named = [ROOT / CONFIG["logo"], ROOT / CONFIG["html"]["favicon"]]

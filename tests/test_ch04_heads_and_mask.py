@@ -99,10 +99,12 @@ def test_the_mask_is_boolean():
     assert attention.causal_mask(T, T).dtype == torch.bool
 
 
-def test_each_position_sees_itself_and_not_the_next():
-    mask = attention.causal_mask(T, T)
-    assert mask.diagonal().all()
-    assert not mask.diagonal(1).any()
+@pytest.mark.parametrize("query_count", [1, 2, T])
+def test_each_position_sees_itself_and_not_the_next(query_count):
+    # Query i stands at position S - T + i.
+    mask = attention.causal_mask(query_count, T)
+    assert mask.diagonal(T - query_count).all()
+    assert not mask.diagonal(T - query_count + 1).any()
 
 
 @pytest.mark.parametrize("kernels", attention.KERNELS)

@@ -145,9 +145,12 @@ def test_the_two_feed_forward_maps_have_biases():
 # --- residual sums --------------------------------------------------------------------------
 
 
-def test_the_residual_sum_adds_entry_by_entry():
-    hidden, branch = tensor([[[1.0, 2.0], [3.0, 4.0]]]), tensor([[[10.0, 20.0], [30.0, 40.0]]])
-    assert block.residual_sum(hidden, branch).tolist() == [[[11.0, 22.0], [33.0, 44.0]]]
+def test_the_residual_sum_adds_entry_by_entry_and_broadcasts_nothing():
+    # Two sequences of two positions of width 2: each entry has a branch entry of its own.
+    hidden = tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
+    branch = tensor([[[10.0, 20.0], [30.0, 40.0]], [[50.0, 60.0], [70.0, 80.0]]])
+    expected = [[[11.0, 22.0], [33.0, 44.0]], [[55.0, 66.0], [77.0, 88.0]]]
+    assert block.residual_sum(hidden, branch).tolist() == expected
 
 
 @pytest.mark.parametrize("shape", [(T, D), (1, T, D), (B, 1, D), (B, T, 1), (D,), (B, T, D, 1)])

@@ -46,10 +46,14 @@ def test_the_state_dict_has_the_names_and_shapes_of_the_contract_and_no_other():
     assert list(shapes.items()) == list(models.parameter_shapes(models.CONFIG).items())
 
 
-def test_every_entry_of_the_state_dict_is_a_parameter_and_the_reverse():
+def test_every_tensor_of_the_contract_is_a_parameter_and_not_a_plain_tensor():
     lm = model.TransformerLM(models.CONFIG)
-    assert [name for name, _ in lm.named_parameters()] == list(lm.state_dict())
-    assert all(isinstance(p, torch.nn.Parameter) for p in lm.parameters())
+    registered = dict(lm.named_parameters())
+    for name in models.parameter_shapes(models.CONFIG):
+        owner, _, attribute = name.rpartition(".")
+        value = getattr(lm.get_submodule(owner), attribute)
+        assert isinstance(value, torch.nn.Parameter), name
+        assert registered[name] is value
 
 
 def test_masks_and_positions_are_no_parameters_and_no_buffers():
