@@ -8,6 +8,7 @@ marker; they are left out by name, never skipped in silence.
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LEFT_OUT = pytest.StashKey[dict]()
+LEFT_OUT = pytest.StashKey[dict]()  # the id of a test: why it is not run
 PROFILE = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 # At import, before any test module imports torch or starts a process.
@@ -38,6 +39,27 @@ def pytest_configure(config):
     if runs_notebooks:
         config.stash[PROFILE] = tempfile.TemporaryDirectory()
         os.environ["IPYTHONDIR"] = config.stash[PROFILE].name
+
+
+started = []  # programs started since the running test began
+
+
+def note_started(event, arguments):
+    if event == "subprocess.Popen":
+        started.append(str(arguments[0]))
+
+
+sys.addaudithook(note_started)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    # A process of its own does not see a planted fault: such a test has to say so.
+    del started[:]
+    result = yield
+    if started and not item.get_closest_marker("process") and not hasattr(item, "cell"):
+        pytest.fail(f"starts {started[0]}: mark it with pytest.mark.process", pytrace=False)
+    return result
 
 
 def pytest_unconfigure(config):
@@ -67,20 +89,29 @@ def missing_capability(item):
 
 
 def pytest_collection_modifyitems(config, items):
-    left_out = {}
-    for item in items:
-        reason = missing_capability(item)
-        if reason:
-            left_out[item] = reason
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
-    config.stash[LEFT_OUT] = left_out
+    reasons = {item: missing_capability(item) for item in items}
+    kept = [item for item in items if reasons[item] is None]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if reasons[item]])
+        items[:] = kept
+    config.stash[LEFT_OUT] = {item.nodeid: reason for item, reason in reasons.items() if reason}
+
+
+def pytest_sessionfinish(session):
+    # A worker process of pytest-xdist hands its list to the process that prints.
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    left_out = node.config.stash.setdefault(LEFT_OUT, {})
+    left_out.update(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter, config):
     left_out = config.stash.get(LEFT_OUT, {})
     if left_out:
         terminalreporter.section("not run")
-        for item, reason in left_out.items():
-            terminalreporter.write_line(f"NOT RUN {item.nodeid}: {reason}")
+        for test, reason in sorted(left_out.items()):
+            terminalreporter.write_line(f"NOT RUN {test}: {reason}")

@@ -8,4 +8,5 @@
     build.py         the site
     refresh.py       all of these in order
     lock.py          the files in constraints/
+    font.py          the font of the figures
 """

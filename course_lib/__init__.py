@@ -9,6 +9,7 @@ own chapter or earlier ones, and the ground; a test holds the table true.
     2        losses
     3        attention
     5        block
+    6        gradients
     7        model
     8        windows training checkpointing
     9        evaluation

@@ -13,6 +13,19 @@ from dataclasses import asdict, dataclass, fields
 
 from course_lib.errors import InputError
 
+# The legend above, for programs: axis letter -> what it counts.
+AXES = {
+    "B": "batch",
+    "T": "query positions",
+    "S": "key positions",
+    "H": "heads",
+    "K": "head width",
+    "D": "model width",
+    "F": "feed-forward width",
+    "V": "vocabulary size",
+    "C": "maximum context",
+    "N": "layers",
+}
 SPECIAL_TOKENS = 3  # UNK, BOS and EOS are in every vocabulary
 LARGEST_SIZE = 2**24  # far beyond any machine; keeps products of two sizes exact
 

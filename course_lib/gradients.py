@@ -87,7 +87,8 @@ def central_difference(function, tensor, index, step):
     Args:
         function: called without arguments; it reads `tensor` and returns a number or a
             scalar tensor.
-        tensor: float64.  Its entry is put back bit for bit, also when `function` raises.
+        tensor: float64.  Its entry is put back bit for bit, also when the function
+            raises.
         index: tuple of ints, the place of the entry.
         step: a positive number.
 

@@ -8,11 +8,11 @@ from torch import nn
 
 from course_lib.attention import KERNELS
 from course_lib.block import LayerNorm, TransformerBlock, block_parameter_count
-from course_lib.config import Config, SPECIAL_TOKENS
+from course_lib.config import AXES, Config
 from course_lib.errors import InputError
 from course_lib.losses import IGNORED, mean_nats, summed_cross_entropy
 
-__all__ = ["Config", "SPECIAL_TOKENS", "TransformerLM", "initialise", "parameter_count"]
+__all__ = ["AXES", "Config", "TransformerLM", "initialise", "parameter_count"]
 
 INIT_STD = 0.02
 

@@ -60,7 +60,7 @@ class TrainingSettings:
     def from_dict(cls, values):
         """Build the settings from a plain dictionary with exactly these fields."""
         names = [field.name for field in fields(cls)]
-        if not isinstance(values, dict) or sorted(values) != sorted(names):
+        if not isinstance(values, dict) or set(values) != set(names):
             raise InputError("these are not training settings.", expected=", ".join(names))
         return cls(**values)
 

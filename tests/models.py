@@ -6,7 +6,7 @@ C=5, h=2, d_h=3 (hence d=6), f=11, V=13.
 """
 
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from course_lib import model
 from tests import oracles
@@ -20,7 +20,14 @@ SMALL = model.Config(
 B, T = 3, 5
 CLOSE = 1e-10  # float64, library against oracle
 
-quick = settings(derandomize=True, deadline=None, max_examples=20, database=None)
+# The same examples each time. A failing one is not made smaller: most are seeds.
+quick = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=20,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+)
 
 
 def normal(*shape, seed=7, dtype=torch.float64):

@@ -15,6 +15,8 @@ from book import build, execute, notebooks, reference
 from conftest import CHROMIUM_NAMES
 from tests.test_notebooks import put, raised, write_pair
 
+pytestmark = pytest.mark.process
+
 ROOT = notebooks.ROOT
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 STATIC = ROOT / "book" / "_static"

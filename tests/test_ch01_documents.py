@@ -181,6 +181,7 @@ def test_recorded_checksums_are_those_of_the_files():
 # --- the counting script and the data card --------------------------------------------------
 
 
+@pytest.mark.process
 def test_counting_script_prints_the_same_counts():
     done = run_python("data/count.py")
     assert (done.returncode, done.stderr) == (0, "")
@@ -196,6 +197,7 @@ def test_counting_script_prints_the_same_counts():
         assert line in done.stdout.splitlines()
 
 
+@pytest.mark.process
 def test_counting_script_and_library_refuse_a_changed_character(tmp_path):
     for path in DATA.glob("*.json*"):
         shutil.copy(path, tmp_path)
@@ -327,6 +329,7 @@ print(corpus.digest, tokenizer.CharTokenizer.fit(corpus.texts("train")).digest)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "environment",
     [
@@ -349,6 +352,7 @@ def git(folder, *arguments):
     )
 
 
+@pytest.mark.process
 def test_clone_with_windows_line_ends_keeps_the_checksums(corpus, tmp_path):
     origin, clone = tmp_path / "origin", tmp_path / "clone"
     shutil.copytree(DATA, origin / "data")

@@ -266,6 +266,7 @@ def test_what_is_about_to_be_renamed_is_the_whole_new_checkpoint(tmp_path, saved
     assert len(seen) == 1 and runs.differences(seen[0], saved) == []
 
 
+@pytest.mark.process
 def test_a_process_killed_while_it_saves_leaves_a_run_that_can_go_on(folder, tmp_path):
     run = shutil.copytree(folder / "run", tmp_path / "run")
     before = runs.digests(run)
@@ -287,6 +288,7 @@ def test_a_process_killed_while_it_saves_leaves_a_run_that_can_go_on(folder, tmp
     assert runs.differences(straight["model"], loaded["model"]) == []
 
 
+@pytest.mark.process
 def test_a_full_disk_ends_with_exit_1_and_leaves_the_old_checkpoint(folder, tmp_path):
     run = shutil.copytree(folder / "run", tmp_path / "run")
     before = runs.digests(run)

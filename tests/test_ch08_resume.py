@@ -515,6 +515,7 @@ def test_another_number_of_threads_warns_and_goes_on(run, tmp_path):
 # --- the literal commands of the book -------------------------------------------------------
 
 
+@pytest.mark.process
 def test_160_steps_resumed_to_164_equal_164_straight(tmp_path):
     sizes = (
         *("--batch-size", 8, "--block-size", 16, "--d-model", 32, "--n-heads", 4),

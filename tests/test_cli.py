@@ -344,6 +344,7 @@ def test_the_lock_is_given_back_when_a_run_fails(place, tmp_path, monkeypatch):
         pass
 
 
+@pytest.mark.process
 def test_of_two_runs_started_at_once_exactly_one_goes_on(place, tmp_path):
     line = runs.words("course_lib.train", *begin(place, tmp_path / "run", "--steps", 40))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -576,6 +577,7 @@ def read_all(descriptor):
     return content
 
 
+@pytest.mark.process
 def test_a_process_at_a_terminal_has_a_progress_bar_holds_its_folder_and_obeys_ctrl_c(
     place, tmp_path
 ):
@@ -608,6 +610,7 @@ def test_without_a_terminal_there_is_no_progress_bar(place, tmp_path, monkeypatc
 # --- consoles, locales, pipes ---------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_posix_locale_and_another_hash_seed_change_no_byte_of_a_result(place, path, tmp_path):
     def words(folder):
         new = folder / CHINESE
@@ -636,6 +639,7 @@ def test_a_posix_locale_and_another_hash_seed_change_no_byte_of_a_result(place, 
         assert runs.differences(saved[0][name], saved[1][name]) == []
 
 
+@pytest.mark.process
 def test_a_console_of_code_page_1252_gets_escapes_and_the_output_file_utf_8(path, tmp_path):
     groups = [
         ["generate", "--checkpoint", path, "--prompt", "小禾", "--output", tmp_path / "g.json"],
@@ -657,6 +661,7 @@ def closed_pipe():
     return writing
 
 
+@pytest.mark.process
 def test_a_closed_pipe_ends_quietly(path, tmp_path):
     writing = closed_pipe()
     line = runs.words("course_lib.generate", "--checkpoint", path, "--output", tmp_path / "g.json")

@@ -14,6 +14,8 @@ from packaging.version import Version
 
 from book import environment, lock, notebooks
 
+pytestmark = pytest.mark.process
+
 ROOT = notebooks.ROOT
 TRIED = environment.tried_pythons(ROOT)
 

@@ -171,6 +171,7 @@ files.write_bytes(sys.argv[1], b"new" * 100000)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("moment", ["complete", "not-flushed"])
 def test_killed_write_leaves_the_old_file_and_a_temporary_that_is_removed(tmp_path, moment):
     path = tmp_path / "a.bin"
@@ -379,6 +380,7 @@ def another_process_holding(folder):
             process.kill()
 
 
+@pytest.mark.process
 def test_folder_held_by_another_process_is_refused_until_it_ends(tmp_path):
     with another_process_holding(tmp_path) as process:
         with pytest.raises(errors.UsageError, match="another process is using the folder"):
@@ -390,6 +392,7 @@ def test_folder_held_by_another_process_is_refused_until_it_ends(tmp_path):
             pass
 
 
+@pytest.mark.process
 def test_lock_ends_with_a_killed_process(tmp_path):
     with another_process_holding(tmp_path) as process:
         process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))

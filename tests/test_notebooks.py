@@ -227,6 +227,7 @@ def run_demo(root, *cells):
     return execute.execute("demo", root)
 
 
+@pytest.mark.process
 def test_running_twice_gives_the_same_bytes_and_no_faults(tmp_path):
     cells = (
         "import os\nprint(os.environ['OMP_NUM_THREADS'], os.environ['TQDM_DISABLE'])",
@@ -245,6 +246,7 @@ def test_running_twice_gives_the_same_bytes_and_no_faults(tmp_path):
     assert str(tmp_path) not in first.decode()
 
 
+@pytest.mark.process
 def test_a_cell_that_raises_is_named_and_the_old_notebook_stays(tmp_path):
     write_pair(tmp_path)
     before = notebooks.notebook_path("demo", tmp_path).read_bytes()
@@ -253,6 +255,7 @@ def test_a_cell_that_raises_is_named_and_the_old_notebook_stays(tmp_path):
     assert notebooks.notebook_path("demo", tmp_path).read_bytes() == before
 
 
+@pytest.mark.process
 def test_volatile_output_is_refused_when_the_notebook_is_made(tmp_path):
     found = run_demo(tmp_path, "print(object())")
     assert len(found) == 1 and found[0].startswith("notebooks/demo.ipynb, cell 1: holds a memory address")

@@ -44,7 +44,7 @@ def loss_gradient(probabilities, gradient, target, labels):
     right.set_title("gradient (nats per unit of a logit)")
     for axes in (left, right):
         axes.set_xticks(places, labels)
-        axes.set_xlabel("entry of the vocabulary (hatched: the target)")
+        axes.set_xlabel("entry (hatched: the target)")
         axes.grid(axis="x", visible=False)
     return figure
 
@@ -119,22 +119,24 @@ def error_against_step(steps, curves, marks):
         axes.plot(*zip(*points, strict=True), marker, color=colour, markersize=4, label=name)
     largest = max(steps)
     guides = (
-        ("error like step", 1, curves["forward, float64"][-1], (1e-6, 1e-1)),
-        ("error like step squared", 2, curves["central, float64"][-1], (1e-5, 1e-1)),
+        ("error like step", 1, curves["forward, float64"][-1], (1e-6, 1e-1), 3e-6, (-8, 8), "right"),
+        ("error like step\nsquared", 2, curves["central, float64"][-1], (1e-5, 1e-1), 2e-4, (8, -14),
+         "left"),
     )
-    for label, power, at_largest, (low, high) in guides:
-        line = [at_largest * (x / largest) ** power for x in (low, high)]
-        axes.plot((low, high), line, color=GREY, linewidth=1)
-        axes.annotate(label, ((low * high) ** 0.5, (line[0] * line[1]) ** 0.5), (6, -12),
+    for label, power, at_largest, ends, place, shift, side in guides:
+        axes.plot(ends, [at_largest * (x / largest) ** power for x in ends], color=GREY, linewidth=1)
+        axes.annotate(label, (place, at_largest * (place / largest) ** power), shift, ha=side,
                       textcoords="offset points", fontsize=8)
-    for precision, low, high, place in ((2.0**-53, 1e-12, 1e-5, 1e-9), (2.0**-24, 1e-7, 3e-3, 1e-5)):
-        axes.plot((low, high), (precision / low, precision / high), "--", color=GREEN, linewidth=1)
-        axes.annotate("error like 1 / step", (place, precision / place), (4, 4),
+    rounding = ((2.0**-53, (1e-12, 1e-5), 1e-9, (-6, -12), "right"),
+                (2.0**-24, (1e-7, 3e-3), 1e-6, (-8, -10), "right"))
+    for precision, ends, place, shift, side in rounding:
+        axes.plot(ends, [precision / x for x in ends], "--", color=GREEN, linewidth=1)
+        axes.annotate("error like 1 / step", (place, precision / place), shift, ha=side,
                       textcoords="offset points", fontsize=8)
     for label, step in marks.items():
-        axes.axvline(step, color=GREY, linewidth=0.8, linestyle=":")
-        axes.annotate(label, (step, 0.02), (3, 0), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", fontsize=8)
+        axes.axvline(step, color=GREY, linewidth=1, linestyle=":")
+        axes.annotate(f"$\\epsilon^{{1/3}}$, {label}", (step, 0.02), (-4, 0), ha="right",
+                      xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("step")

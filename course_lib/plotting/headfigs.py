@@ -30,7 +30,7 @@ def head_maps(maps, titles, labels, glosses):
     Returns:
         The figure.
     """
-    figure, panels = plt.subplots(2, 2, figsize=(6.8, 6.4))
+    figure, panels = plt.subplots(2, 2, figsize=(6.3, 6.1))
     names = [label_of(label) for label in labels]
     long_names = [f"{gloss} {name}" for name, gloss in zip(names, glosses, strict=True)]
     for number, (axes, table, title) in enumerate(zip(panels.flat, maps, titles, strict=True)):
@@ -41,7 +41,7 @@ def head_maps(maps, titles, labels, glosses):
                     hatch(axes, j, t)
                     continue
                 written = "1" if round(weight, 2) == 1 else f"{weight:.2f}".removeprefix("0")
-                axes.text(j, t, written, ha="center", va="center", fontsize=7.5,
+                axes.text(j, t, written, ha="center", va="center", fontsize=8,
                           color="white" if weight > DARK_CELL else INK)
         axes.set_title(title)
         axes.set_xticks(range(len(names)), names)
@@ -112,7 +112,7 @@ def two_futures(changes, names, parted):
         The figure.
     """
     T = len(changes[0])
-    figure, axes = plt.subplots(figsize=(6.4, 0.42 * len(changes) + 1.0))
+    figure, axes = plt.subplots(figsize=(5.8, 0.42 * len(changes) + 0.9))
     largest = max(max(row) for row in changes)
     shades = matplotlib.colormaps["Blues"]
     for place, row in enumerate(changes):
@@ -131,7 +131,7 @@ def two_futures(changes, names, parted):
     axes.set_xlim(-0.5, T - 0.5)
     axes.set_ylim(len(changes) - 0.5, -0.5)
     axes.set_xticks(range(T), [str(t) for t in range(T)])
-    axes.set_yticks(range(len(names)), names, family="monospace", fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.set_xlabel("position t of the output; inputs differ right of the line")
     axes.tick_params(length=0)
     axes.grid(False)

@@ -73,7 +73,7 @@ def population_variance_by_hand():
     expect_close("(1, 0), d = 2", vector(1.0, -1.0), got, tolerance=1e-4)
 
 
-@norm("(0.001, -0.001) gives 0.001 / sqrt(1.1e-5): eps is added to the variance, under the root")
+@norm("(0.001, -0.001) gives 0.001 / sqrt(1.1e-5): eps stands under the root")
 def eps_under_the_root():
     b = 1e-3 / math.sqrt(1e-6 + 1e-5)
     got = block.layer_norm(vector(1e-3, -1e-3), *plain(2))
@@ -108,7 +108,7 @@ def any_number_of_axes():
     expect_close("[d]", expected[0], block.layer_norm(hidden[0], gain, shift))
 
 
-@norm("the arguments stay as they were, all three get a gradient, and float32 stays float32")
+@norm("arguments stay as they were and get a gradient; float32 stays float32")
 def norm_leaves_its_arguments_alone():
     arguments = normal(B, T, D, seed=51), normal(D, seed=52), normal(D, seed=53)
     before = [tensor.clone() for tensor in arguments]
@@ -193,7 +193,7 @@ def half(result, place=0):
     return result[place]
 
 
-@whole("the result is a pair: hidden [B,T,d], and None where no cache was asked for")
+@whole("the result is a pair: hidden [B,T,d], and None without a cache")
 def result_is_a_pair():
     hidden = normal(B, T, D, seed=55)
     result = example_block()(hidden)
@@ -238,7 +238,7 @@ def branches_in_order():
         expect_close(SIZES, expected, half(layer(hidden)))
 
 
-@whole("in training, branch_dropout acts on each branch before its sum; in evaluation on none")
+@whole("branch_dropout acts on each branch before its sum, in training only")
 def dropout_before_the_sums():
     layer, hidden = example_block(dropout=0.5), normal(B, T, D, seed=55)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -261,7 +261,7 @@ def odd_branches_are_refused():
         refuses(f"{name} returns [B,1,d]", lambda: layer(hidden))
 
 
-@whole("past_key_value and use_cache go to attention, and what it hands back is returned")
+@whole("past_key_value and use_cache go to attention; present comes back")
 def cache_is_handed_on():
     layer, hidden = example_block(), normal(B, T, D, seed=55)
     with torch.no_grad():

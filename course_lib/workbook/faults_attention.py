@@ -286,7 +286,7 @@ def tanh_gelu(original):
     chapter=5,
     place="course_lib.block.layer_norm",
     is_like="LayerNorm that takes mean and variance over the positions, not over the width",
-    symptom="early positions change when later tokens change; a single token becomes zero",
+    symptom="early positions change when later tokens change; a single token becomes the shift",
     caught_by=[],
 )
 def norm_over_positions(original):

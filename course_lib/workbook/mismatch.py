@@ -40,6 +40,8 @@ def expect_close(given, expected, got, tolerance=TOLERANCE):
         raise Mismatch(given, f"a tensor, {shown(expected)}", f"{shown(got)}, no tensor")
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise Mismatch(given, kind(expected), kind(got))
+    if expected.dtype == torch.bool:  # torch subtracts no truth values
+        expected, got = expected.long(), got.long()
     difference = (expected - got).abs().nan_to_num(nan=torch.inf)
     if difference.numel() and difference.max() > tolerance:
         place = [int(axis) for axis in torch.unravel_index(difference.argmax(), difference.shape)]

@@ -113,8 +113,8 @@ def _linear_map(generator):
     of_input = tuple(dot(up, column) for column in transposed(W))
     return Task(
         "Linear map",
-        f"{beside(('W', W))}\nThe input is x = {vector(x)} and y = W x.  The loss has the "
-        f"gradient y' = {vector(up)}.\nWrite W' and x'.",
+        f"{beside(('W', W))}\nThe input is x = {vector(x)}, the output is y = W x, and "
+        f"y' = {vector(up)}.\nWrite W' and x'.",
         beside(("W'", of_table)) + f"\nx' = {vector(of_input)}",
         {"W": W, "x": x, "upstream": up},
         (of_table, of_input),

@@ -80,12 +80,14 @@ def largest(difference):
 # another that we meet in section 4.4) may do anything with the mixture. To make $x_0$, the best
 # they can do is to take the mixed first numbers times some $m$. (Anything of the $y$ added to
 # it only adds error, since the $y$ are independent of $x_0$.) The error is
-# $m\,(w x_0 + (1-w)\, x_1) - x_0$. Its mean square, with the rules of section 3.6:
+# $m\,(w x_0 + (1-w)\, x_1) - x_0$. Its mean square, with the rules of section 3.6 and
+# $n = w^2 + (1-w)^2$, is
 #
 # $$
 # \begin{aligned}
-# (wm - 1)^2 + ((1-w)\,m)^2 &= n m^2 - 2wm + 1, \qquad n = w^2 + (1-w)^2 \\
-# &= n \Bigl(m - \frac{w}{n}\Bigr)^2 + 1 - \frac{w^2}{n} .
+# &(wm - 1)^2 + ((1-w)\,m)^2 \\[4pt]
+# &\quad = n m^2 - 2wm + 1 \\
+# &\quad = n \Bigl(m - \frac{w}{n}\Bigr)^2 + 1 - \frac{w^2}{n} .
 # \end{aligned}
 # $$
 #
@@ -101,16 +103,17 @@ def largest(difference):
 
 # %%
 print("  w    error of x   error of y   sum")
-for w in (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(1)):
+for w in map(Fraction, ("0", "1/4", "1/2", "9/10", "1")):
     n = w**2 + (1 - w) ** 2
     errors = []
     for own in (w, 1 - w):  # the weight of the place that is wanted
         m = own / n
         errors.append((own * m - 1) ** 2 + ((1 - own) * m) ** 2)
-        for other in (m - Fraction(1, 9), m + Fraction(1, 9)):
-            assert (own * other - 1) ** 2 + ((1 - own) * other) ** 2 > errors[-1]
-    print(f"{w!s:>4s} {errors[0]!s:>10s} {errors[1]!s:>12s} {sum(errors)!s:>8s}")
-    assert sum(errors) == 1
+        for m in (own / n - Fraction(1, 9), own / n + Fraction(1, 9)):
+            assert (own * m - 1) ** 2 + ((1 - own) * m) ** 2 > errors[-1]
+    of_x, of_y = errors
+    print(f"{w!s:>4s} {of_x!s:>10s} {of_y!s:>12s} {of_x + of_y!s:>8s}")
+    assert of_x + of_y == 1
 
 # %% [markdown]
 # **Two heads** have no error. Head 0 puts all its weight on place 0 and its value is the first
@@ -230,7 +233,7 @@ try:
     turned.view(2, 4)
 except RuntimeError:
     print("view refuses to join the axes of the transposed tensor")
-in_order = [number for head in turned.tolist() for row in head for number in row]
+in_order = [one for head in turned.tolist() for row in head for one in row]
 assert turned.reshape(8).tolist() == in_order != strip.tolist()
 assert cut.reshape(2, 4).data_ptr() == x.data_ptr()  # a view
 assert turned.reshape(2, 4).data_ptr() != x.data_ptr()  # a copy
@@ -306,7 +309,7 @@ check("split", split_heads)
 # %% [markdown]
 # The order of the two sizes in `view` matters. `view(B, T, D // n_heads, n_heads)` has the same
 # number of entries, and would give head $i$ every $h$-th column: $i$, $i + h$, $i + 2h$, and so
-# on. Section 4.11 shows why no loss would ever tell.
+# on. Section 4.11 shows why the loss of a training does not tell.
 #
 # ```{exercise-start}
 # :label: exercise-merge
@@ -402,7 +405,7 @@ counts = {}
 for n_heads in (1, 2, 4, 8):
     layer = CausalSelfAttention(config(32, n_heads))
     counts[n_heads] = sum(weight.numel() for weight in layer.parameters())
-    print(f"h = {n_heads}, d_h = {32 // n_heads:2d}: {counts[n_heads]:,} parameters")
+    print(f"h = {n_heads}, d_h = {32 // n_heads:2d}: {counts[n_heads]:,}")
 compare_guess(guess, counts[8], "parameters")
 assert set(counts.values()) == {4 * 32**2}
 
@@ -460,7 +463,8 @@ guess = None  # your number
 # %%
 everything = torch.ones(8, 8, dtype=torch.bool)
 up_to_itself = everything.tril()  # the lower triangle; section 4.6
-seeing, honest = loss_of_the_reader(everything), loss_of_the_reader(up_to_itself)
+seeing = loss_of_the_reader(everything)
+honest = loss_of_the_reader(up_to_itself)
 compare_guess(guess, seeing, "nats per scored token")
 print(f"every key visible       {seeing:.3f}")
 print(f"later keys hidden       {honest:.3f}")
@@ -473,7 +477,7 @@ assert seeing < 1e-6 < math.log(V) < honest
 # That is also how such a model would *write*: there, the next token does not exist yet, and
 # there is nothing to read.
 #
-# One sees that a falling loss proves nothing by itself. But the cell also shows a test that
+# So a low loss proves nothing by itself. But the cell also shows a test that
 # needs no look inside: **on fresh random texts no honest model gets below $\ln V$, apart from
 # chance.** Whoever does, reads the answer. Section 4.10 puts a trained attention to it.
 
@@ -530,7 +534,8 @@ for hidden_part in (5, 13):
     before, after = two_orders(hidden_part)
     print(f"hidden ln {hidden_part}")
     for name, row in (("before", before), ("after", after)):
-        print(f"  masked {name:6s}", *(f"{w:.4f}" for w in row), f" sum {sum(row):.4f}")
+        shown = " ".join(f"{weight:.4f}" for weight in row)
+        print(f"  masked {name:6s} {shown}  sum {sum(row):.4f}")
     assert abs(before[0] - 1 / 3) < 1e-12 and before[2] == 0.0
     assert abs(sum(after) - 3 / (3 + hidden_part)) < 1e-12
 compare_guess(guess, sum(after))
@@ -552,7 +557,8 @@ assert repaired.isnan().all() and abs(of_two.sum().item() - 1) < 1e-12
 # %% [markdown]
 # **A row needs one visible key.** If all are hidden, the formula itself is $0/0$, and the result
 # is NaN, "not a number". NaN spreads: whatever is computed with it is NaN. With the causal mask
-# it cannot come to that, since each query may attend to its own position.
+# it cannot come to that, since each query may attend to its own position. With a causal mask that
+# was turned around it does: the last query would have no key left.
 
 # %%
 none_visible = torch.zeros(1, 3, dtype=torch.bool)
@@ -560,6 +566,8 @@ nothing = attention.attention_weights(torch.zeros(1, 3), none_visible)
 print("no visible key:", nothing[0].tolist())
 assert nothing.isnan().all()
 assert up_to_itself.diagonal().all() and up_to_itself.any(dim=-1).all()
+reversed_mask = attention.attention_weights(torch.zeros(8, 8), ~up_to_itself)
+assert reversed_mask[-1].isnan().all() and not reversed_mask[:-1].isnan().any()
 
 # %% [markdown]
 # ### On a real text
@@ -584,9 +592,8 @@ MEANING = {  # act, quality, girl, man
 W_Q = [[0.5, 1, 0, 0], [-0.5, 0, 0.5, 0.5], [0, 1, 0.5, 0.5], [1, 0, 0, 0]]
 W_K = [[0, 0, 0.5, 0.5], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0]]
 hidden = torch.tensor([[MEANING[c] for c in SENTENCE]], dtype=torch.float64)
-q, k = (
-    split_heads(hidden @ torch.tensor(W, dtype=torch.float64).T, 2) for W in (W_Q, W_K)
-)
+maps = (torch.tensor(W, dtype=torch.float64) for W in (W_Q, W_K))
+q, k = (split_heads(hidden @ W.T, 2) for W in maps)
 
 # %%
 scores = attention.attention_scores(q, k)  # [1,2,7,7]
@@ -601,9 +608,11 @@ glue("on_persons", f"{causal_maps[0, -1, [1, 3]].sum():.2f}", display=False)
 glue("on_act", f"{causal_maps[1, -1, 2]:.2f}", display=False)
 
 # %% mystnb={"image": {"alt": "Four maps of 7 by 7 weights for the sentence, with an English word for each character. Left, all keys visible; right, the same heads with later keys hidden and hatched. With the mask the first row has its whole weight, 1, on itself, and each row shares 1 among the keys up to its own. The last row is the same in both: head 0 looks at grain and him, head 1 at ask."}}
-panels = [table[i].tolist() for i in (0, 1) for table in (open_maps, causal_maps)]
-titles = [f"head {i}, {kind}" for i in (0, 1) for kind in ("all visible", "causal")]
-figure = figures.head_maps(panels, titles, SENTENCE, GLOSSES)
+panels = [open_maps[0], causal_maps[0], open_maps[1], causal_maps[1]]
+kinds = ("all visible", "causal")
+titles = [f"head {i}, {kind}" for i in (0, 1) for kind in kinds]
+tables = [panel.tolist() for panel in panels]
+figure = figures.head_maps(tables, titles, SENTENCE, GLOSSES)
 plt.show()
 
 
@@ -614,8 +623,8 @@ plt.show()
 #
 # Then compare left and right. The last row is unchanged: the last position has no future. The
 # first row has no choice: 小 sees itself alone. In between, the hidden shares are handed to the
-# visible keys in proportion. Look at 问, *ask*, in head 0: it looked for 他, *him*, who comes
-# after it. That person is hidden now, and 问 takes the one who came before.
+# visible keys in proportion. Look at 问, *ask*, in head 0: it looked at 禾 and 他 alike. Now 他,
+# *him*, who comes after it, is hidden, and 禾 has the largest share.
 
 # %% [markdown]
 # ## 4.7 A rectangle, not only a square
@@ -693,7 +702,7 @@ def causal_mask(query_count, key_count, device=None):
 check("mask", causal_mask)
 
 # %% [markdown]
-# ### A fault that was met in the wild
+# ### A flag that counts from the other end
 #
 # Torch has all of attention in one function, `scaled_dot_product_attention`. It takes a mask, or
 # the flag `is_causal=True` instead. The flag is convenient, and for $T = S$ it is right.
@@ -748,7 +757,8 @@ with planted("query-sees-first-keys"):
 assert masks[-1].sum(dim=-1).tolist() == [1, 2, 3]
 
 # %% mystnb={"image": {"alt": "Four masks under one another over six key positions. T = 6: a triangle. T = 3: the lower half of that triangle, the queries seeing 4, 5 and 6 keys. T = 1: one row that sees all six keys. Below, in another colour, the faulty mask for T = 3: its queries see 1, 2 and 3 keys, and none reaches its own position, marked by a circle."}}
-names = [f"T = {T}, S = {S}" for T, S in sizes] + ["query-sees-first-keys, T = 3"]
+names = [f"T = {T}, S = {S}" for T, S in sizes]
+names.append("query-sees-first-keys, T = 3")
 figure = figures.mask_rectangles([m.tolist() for m in masks], names, wrong=[3])
 plt.show()
 
@@ -772,8 +782,9 @@ plt.show()
 
 # %%
 def layer_of(d_model, n_heads, dropout=0.0, kernels="explicit", seed=5):
-    """Return a float64 attention layer in evaluation mode, weights Normal(0, 0.5)."""
-    layer = CausalSelfAttention(config(d_model, n_heads, dropout), kernels).double()
+    """Return a float64 layer in evaluation mode, weights Normal(0, 0.5)."""
+    sizes = config(d_model, n_heads, dropout)
+    layer = CausalSelfAttention(sizes, kernels).double()
     draws = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in layer.parameters():
@@ -790,7 +801,7 @@ other_future[:, PARTED:] = normal(1, T - PARTED, 8)
 
 # %%
 def moved(layer, one=one_future, other=other_future):
-    """Return how far the output of each position moves from one input to the other."""
+    """Return how far each output moves from one input to the other."""
     with torch.no_grad():
         return (layer(one)[0] - layer(other)[0]).abs().amax(dim=-1)[0]
 
@@ -822,7 +833,7 @@ assert moved(dropping)[:PARTED].eq(0).all()
 dropping.train()
 torch.manual_seed(0)
 assert moved(dropping)[:PARTED].gt(0).any()
-dropping.eval()
+print("dropout: early outputs stay in evaluation, move in training")
 
 # %% [markdown]
 # Now plant the faults of this chapter and look at the same six outputs.
@@ -927,17 +938,17 @@ print("mask: they do not; but the last output is the same, to 1e-12")
 #
 # $$
 # \begin{aligned}
-# q_t \cdot k_j &= (E[x_t] + P[t])^\top M\, (E[x_j] + P[j]) \\
-# &= \underbrace{E[x_t]^\top M\, E[x_j]}_{\text{what, what}}
-# + \underbrace{E[x_t]^\top M\, P[j]}_{\text{what, where}}
-# + \underbrace{P[t]^\top M\, E[x_j]}_{\text{where, what}}
-# + \underbrace{P[t]^\top M\, P[j]}_{\text{where, where}} .
+# q_t \cdot k_j &= (E[x_t] + P[t])^\top M\, (E[x_j] + P[j]) \\[4pt]
+# &= E[x_t]^\top M\, E[x_j] && \text{what, what} \\
+# &\quad + E[x_t]^\top M\, P[j] && \text{what, where} \\
+# &\quad + P[t]^\top M\, E[x_j] && \text{where, what} \\
+# &\quad + P[t]^\top M\, P[j] && \text{where, where.}
 # \end{aligned}
 # $$
 #
-# A head can use any of the four. "The one before me, whoever it is" is the last term alone. The
-# sum can do this in $d$ numbers; the model has to keep the two kinds of information apart by
-# itself.
+# A head can use any of the four. The reader of answers in section 4.5 used the last term alone: it
+# asked for a place, whoever stood there. All this fits into $d$ numbers; the model has to keep the
+# two kinds of information apart by itself.
 
 # %%
 C = 8
@@ -976,7 +987,7 @@ def last_output(text, positions):
 
 without = largest(last_output(SENTENCE, 0 * P) - last_output(TURNED, 0 * P))
 with_P = largest(last_output(SENTENCE, P) - last_output(TURNED, P))
-print(f"last output: without P it moves by {without:.3f}, with P by {with_P:.3f}")
+print(f"last output: moves by {without:.3f} without P, by {with_P:.3f} with P")
 assert without < 1e-12 and with_P > 0.1
 
 # %% [markdown]
@@ -987,8 +998,9 @@ assert without < 1e-12 and with_P > 0.1
 # gets the same positions. In this course it is the *one* place where shapes of the stream are
 # stretched on purpose.
 #
-# An extra axis at the wrong place gives `[T,1,d]`. That is refused as long as $B$ and $T$ differ.
-# When they happen to be equal, it runs. Then text $b$ gets row $b$ at *all* its positions.
+# An extra axis at the wrong place gives `[T,1,d]`. That is refused as long as $B$ and $T$ differ
+# and neither is 1. When they happen to be equal, it runs. Then text $b$ gets row $b$ at *all* its
+# positions.
 
 # %%
 for B in (2, 3):
@@ -1008,7 +1020,7 @@ for B in (2, 3):
 #
 # ### What the table cannot do
 #
-# **It ends.** There is no row $C$. The library refuses longer inputs with a message. To wrap
+# **It ends.** There is no row $C$. The decoder of chapter 7 refuses longer inputs. To wrap
 # around (row $t$ modulo $C$) would be worse than an error: position $C$ would look like position 0.
 #
 # **It knows no distance.** At the start its rows are drawn independently. Row 3 is no nearer
@@ -1083,14 +1095,15 @@ def dot(one, other):
 
 
 def head_by_loops(queries, keys, values):
-    """Return the outputs of one head: each query meets the keys up to its own."""
+    """Return the outputs of one head: a query meets the keys up to its own."""
     outputs = []
     for t, query in enumerate(queries):
         root = math.sqrt(len(query))
         scores = [dot(query, key) / root for key in keys[: t + 1]]
         parts = [math.exp(score - max(scores)) for score in scores]
         shares = [part / sum(parts) for part in parts]
-        outputs.append([dot(shares, column) for column in zip(*values[: t + 1])])
+        columns = zip(*values[: t + 1])
+        outputs.append([dot(shares, column) for column in columns])
     return outputs
 
 
@@ -1117,7 +1130,8 @@ maps = [getattr(theirs, f"{letter}_proj").weight.tolist() for letter in "qkvo"]
 
 def by_loops(hidden, maps, n_heads):
     """Return the oracle's output for a batch as a tensor."""
-    outputs = [attention_by_loops(rows, *maps, n_heads) for rows in hidden.tolist()]
+    texts = hidden.tolist()
+    outputs = [attention_by_loops(rows, *maps, n_heads) for rows in texts]
     return torch.tensor(outputs, dtype=torch.float64)
 
 
@@ -1136,7 +1150,7 @@ print("B=2, T=7, d=15, h=3: loops, your pieces and the library agree")
 
 # %%
 def outputs_and_gradients(layer, hidden, direction):
-    """Return the output, and the gradients at the input and at the four maps."""
+    """Return the output, and the gradients at the input and the four maps."""
     hidden = hidden.clone().requires_grad_()
     output = layer(hidden)
     output = output[0] if isinstance(output, tuple) else output
@@ -1148,9 +1162,8 @@ def outputs_and_gradients(layer, hidden, direction):
 
 fused = layer_of(15, 3, kernels="fused")
 direction = normal(2, 7, 15)
-results = [
-    outputs_and_gradients(layer_, hidden, direction) for layer_ in (theirs, mine, fused)
-]
+layers = (theirs, mine, fused)
+results = [outputs_and_gradients(each, hidden, direction) for each in layers]
 names = ["output", "at the input", "at W_Q", "at W_K", "at W_V", "at W_O"]
 for name, explicit, own, fast in zip(names, *results, strict=True):
     assert largest(explicit - own) < 1e-12 and largest(explicit - fast) < 1e-12
@@ -1210,7 +1223,8 @@ trained = {}
 for name in (None, *suspects[:5]):
     with planted(name) if name else nullcontext():
         trained[name], P_before, P_after = train_on_random_letters()
-    assert P_after[6:].equal(P_before[6:]) and not P_after[:6].equal(P_before[:6])
+    assert P_after[6:].equal(P_before[6:])
+    assert not P_after[:6].equal(P_before[:6])
     print(f"{name or 'as built':28s}{trained[name]:.1f} nats per scored token")
 print(f"{'honest floor':28s}{floor:.1f}")
 compare_guess(guess, floor / 6, "nats per scored token at best")
@@ -1247,12 +1261,14 @@ def hand_split_and_merge():
     """The tens and ones of section 4.2."""
     heads = attention.split_heads(torch.tensor([rows_of_tens]), 2)
     right = heads.tolist() == [split_by_hand(rows_of_tens, 2)]
-    merged = attention.merge_heads(torch.tensor([split_by_hand(rows_of_tens, 2)]))
+    heads = torch.tensor([split_by_hand(rows_of_tens, 2)])
+    merged = attention.merge_heads(heads)
     return right and merged.tolist() == [rows_of_tens]
 
 
 def rows_sum_to_1():
-    weights = attention.attention_weights(table_of_scores, attention.causal_mask(7, 7))
+    mask = attention.causal_mask(7, 7)
+    weights = attention.attention_weights(table_of_scores, mask)
     return largest(weights.sum(dim=-1) - 1) < 1e-12
 
 
@@ -1305,7 +1321,8 @@ assert not all(row[-1] for row in caught.values())
 #
 # - The oracle (f) misses `query-sees-first-keys`. It compares a square, and the fault lives in
 #   the rectangle.
-# - Two futures (c) sees every leak, whatever its way, and says nothing of what does not leak.
+# - Two futures (c) sees each of the four leaks, whatever its way, and says nothing of what does
+#   not leak.
 # - That the past matters (d) is a weak test here, and catches the wrong merge: there, some outputs
 #   have lost their own past.
 # - `heads-interleaved` is caught only where numbers are compared with numbers (a, f).
@@ -1398,9 +1415,12 @@ with planted(hidden_fault):
 with planted(hidden_fault):
     mask = attention.causal_mask(6, 6)
     weights = attention.attention_weights(table_of_scores[:1, :1, :6, :6], mask)
-print("future entries that move:", int(suspect.triu(diagonal=1).gt(0).sum()), "of 15")
+leaks = int(suspect.triu(diagonal=1).gt(0).sum())
+print("future entries that move:", leaks, "of 15")
 print("the mask is the triangle:", mask.equal(causal_mask(6, 6)))
-print("rows sum to", *(f"{total:.3f}" for total in weights.sum(dim=-1)[0, 0].tolist()))
+sums = weights.sum(dim=-1)[0, 0].tolist()
+print("rows sum to", *(f"{total:.3f}" for total in sums))
+assert leaks == 15 and all(total < 0.999 for total in sums[:-1])
 print(f"{hidden_fault}: {FAULTS[hidden_fault].is_like}")
 assert hidden_fault == "masked-after-softmax"
 
@@ -1438,7 +1458,7 @@ assert hidden_fault == "masked-after-softmax"
 # Yes: $4 d^2$, whatever $h$ is.
 #
 # </details>
-# <details class="quiz"><summary>Only $W_O$ grows, since it mixes more heads.</summary>
+# <details class="quiz"><summary>Only the output map grows, since it mixes more heads.</summary>
 #
 # No. $W_O$ is `[d,d]`; it sees the merged width, which is the same.
 #
@@ -1504,12 +1524,12 @@ assert hidden_fault == "masked-after-softmax"
 #
 # **5. A model trained with $C = 16$ shall read texts of length 20. What helps?**
 #
-# <details class="quiz"><summary>Taking row $t$ modulo 16.</summary>
+# <details class="quiz"><summary>Taking the row of position 0 again for position 16.</summary>
 #
-# No. Position 16 would have the row of position 0, and the order would be lost between them.
+# No. Nothing in the two inputs would say which of the two positions comes first.
 #
 # </details>
-# <details class="quiz"><summary>Adding four rows to $P$.</summary>
+# <details class="quiz"><summary>Adding four rows to the position table.</summary>
 #
 # No. They would be random numbers that no training has moved.
 #
