@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import course_lib
 from course_lib import checkpoint, checkpointing, errors, evaluate, files, generate, manifest, train
@@ -100,6 +101,18 @@ def test_the_manifest_names_what_the_run_can_be_traced_to(place):
     assert found["source"] == manifest.source_record()
     assert found["environment"] == manifest.environment(1)
     assert found["evaluations"] == saved["evaluations"]
+
+
+def test_two_runs_with_one_weight_changed_in_its_last_bit_name_other_weights():
+    saved = runs.checkpoint_of(runs.trained(1))
+    other = copy.deepcopy(saved)
+    other["model"]["head.weight"].view(torch.int32)[0, 0] ^= 1
+    found = [
+        manifest.run_manifest(one, source=manifest.source_record(), command={})["weights"]
+        for one in (saved, other)
+    ]
+    assert found[0]["digest"] != found[1]["digest"]
+    assert found[0]["parameters"] == found[1]["parameters"]
 
 
 def test_the_manifest_names_the_documents_of_each_split(place):
