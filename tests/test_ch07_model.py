@@ -1,7 +1,6 @@
 """Chapter 7: the whole decoder, against the contract, by hand and against the oracle."""
 
 import copy
-import inspect
 import math
 from dataclasses import replace
 
@@ -81,10 +80,11 @@ def test_the_submodules_have_the_names_of_the_contract():
 
 
 def test_forward_and_block_take_the_arguments_of_the_contract():
-    arguments = list(inspect.signature(model.TransformerLM.forward).parameters)
-    assert arguments == ["self", "tokens", "targets", "past_key_values", "use_cache"]
-    arguments = list(inspect.signature(model.TransformerBlock.forward).parameters)
-    assert arguments == ["self", "hidden", "past_key_value", "use_cache"]
+    lm, tokens, hidden = models.random_lm(), random_tokens(), models.normal(B, T, D)
+    named = lm(tokens=tokens, targets=tokens, past_key_values=None, use_cache=False)
+    assert torch.equal(named["logits"], lm(tokens, tokens, None, False)["logits"])
+    named, _ = lm.blocks[0](hidden=hidden, past_key_value=None, use_cache=False)
+    assert torch.equal(named, lm.blocks[0](hidden, None, False)[0])
 
 
 def test_the_reference_ledger_is_12576_a_block_and_50368_in_all():
@@ -126,8 +126,9 @@ def test_token_embedding_and_head_are_not_tied():
     assert torch.equal(lm.head.weight, before)
 
 
-def test_config_is_the_one_of_the_config_module():
+def test_config_and_the_axis_legend_are_those_of_the_config_module():
     assert model.Config is config.Config
+    assert model.AXES is config.AXES
 
 
 @pytest.mark.parametrize("arguments", [({"d_model": 8},), (models.CONFIG, "fast")])
