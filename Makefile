@@ -27,12 +27,14 @@ environment: ## make .venv, or mend it, or do nothing
 book: environment ## train the reference run if it is not there, then build the site in _build/html
 	@$(VENV) -m book.build
 
-test: environment ## run every test, then every notebook, and compare its outputs
+test: environment ## run every test, plant every fault, then run every notebook and compare
 	$(VENV) -m pytest tests $(WORKERS)
+	$(VENV) -m tests.faults
 	$(VENV) -m pytest --nbval --nbval-current-env notebooks
 
 test-all: environment ## the same, with the tests that take long
 	$(VENV) -m pytest tests --slow $(WORKERS)
+	$(VENV) -m tests.faults --whole
 	$(VENV) -m pytest --nbval --nbval-current-env notebooks
 
 lab: environment ## open the notebooks in JupyterLab

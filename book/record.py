@@ -78,7 +78,9 @@ def recovery(root):
         "format": "course recovery 1",
         "steps": [reference.STEPS, LONGER],
         "largest_parameter_difference": max(differences.values()),
-        "equal": {name: state_digest(one[name]) == state_digest(two[name]) for name in STATE_FIELDS},
+        "equal": {
+            name: state_digest(one[name]) == state_digest(two[name]) for name in STATE_FIELDS
+        },
         "training_state": {
             "straight": training_state_digest(one),
             "resumed": training_state_digest(two),
@@ -108,7 +110,14 @@ def summary(folder):
         "final": {"train": last["train_loss"], "validation": last["validation_loss"]},
         "test": {
             name: test[name]
-            for name in ("loss", "perplexity", "bits_per_character", "count", "unknown", "unknown_rate")
+            for name in (
+                "loss",
+                "perplexity",
+                "bits_per_character",
+                "count",
+                "unknown",
+                "unknown_rate",
+            )
         },
         "validation": {name: validation[name] for name in ("loss", "unknown", "unknown_rate")},
         "baselines": {row["name"]: row["loss"] for row in test["baselines"]},
@@ -127,7 +136,10 @@ def table(facts):
     rows = [
         ("parameters", f"{facts['parameters']:,}"),
         ("vocabulary", f"{facts['vocabulary']} entries"),
-        ("train loss", f"{facts['initial']['train']:.3f} → {facts['final']['train']:.3f} nats per token"),
+        (
+            "train loss",
+            f"{facts['initial']['train']:.3f} → {facts['final']['train']:.3f} nats per token",
+        ),
         (
             "validation loss",
             f"{facts['initial']['validation']:.3f} → {facts['final']['validation']:.3f} nats per token",
@@ -171,7 +183,7 @@ def put_between_marks(path, text):
 
 def help_text(command):
     """Return what the command prints with --help, at a fixed width."""
-    os.environ["COLUMNS"] = "88"
+    os.environ["COLUMNS"] = "80"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         command.main(["--help"])

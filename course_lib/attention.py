@@ -219,7 +219,9 @@ def as_key_value(past, keys_BHTK):
     B, H, _, K = keys_BHTK.shape
     expected = f"two {keys_BHTK.dtype} tensors [{B},{H},S,{K}] on {keys_BHTK.device}"
     if not isinstance(past, (tuple, list)) or len(past) != 2:
-        raise InputError("a past is not a pair of keys and values.", expected=expected, got=type(past).__name__)
+        raise InputError(
+            "a past is not a pair of keys and values.", expected=expected, got=type(past).__name__
+        )
     keys, values = past
     for name, tensor in (("keys", keys), ("values", values)):
         fits = (
@@ -230,7 +232,9 @@ def as_key_value(past, keys_BHTK):
             and (tensor.dtype, tensor.device) == (keys_BHTK.dtype, keys_BHTK.device)
         )
         if not fits:
-            shape = list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            shape = (
+                list(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            )
             raise InputError(
                 f"the {name} of the past do not belong to this batch.",
                 expected=expected,

@@ -19,7 +19,9 @@ def parse(arguments):
         "python -m course_lib.checkpoint --checkpoint runs/my-model/checkpoint.pt",
     )
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="a checkpoint.pt")
-    parser.add_argument("--output", metavar="FILE", help="write the summary as JSON (default: print it)")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the summary as JSON (default: print it)"
+    )
     add_threads(parser)
     return parser.parse_args(arguments)
 
@@ -29,10 +31,14 @@ def main(arguments):
     options = parse(arguments)
     use_threads(options.threads)
     manifest.check_output(options.output, KIND)
-    record = checkpoint_summary(load_checkpoint(options.checkpoint), sha256_file(options.checkpoint))
+    record = checkpoint_summary(
+        load_checkpoint(options.checkpoint), sha256_file(options.checkpoint)
+    )
     if options.output:
         manifest.write_result(options.output, record, options.checkpoint)
-        print(f"step {record['step']}, training state {record['training_state']['digest'] or 'incomplete'}")
+        print(
+            f"step {record['step']}, training state {record['training_state']['digest'] or 'incomplete'}"
+        )
     else:
         print(json_text(record), end="")
     return 0

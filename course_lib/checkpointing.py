@@ -112,7 +112,9 @@ def load_checkpoint(path):
 def check_checkpoint(checkpoint, path="the checkpoint"):
     """Refuse a checkpoint whose parts are missing or do not fit each other."""
     if not isinstance(checkpoint, dict) or checkpoint.get("format") != FORMAT:
-        got = checkpoint.get("format") if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        got = (
+            checkpoint.get("format") if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        )
         raise CheckpointError(
             f"{path} has another format.",
             expected=repr(FORMAT),
@@ -134,7 +136,9 @@ def check_checkpoint(checkpoint, path="the checkpoint"):
         TrainingSettings.from_dict(checkpoint["settings"])
         tokenizer = CharTokenizer.from_dict(checkpoint["vocabulary"])
     except CourseError as error:
-        raise CheckpointError(f"{path}: {error.what}", expected=error.expected, got=error.got) from error
+        raise CheckpointError(
+            f"{path}: {error.what}", expected=error.expected, got=error.got
+        ) from error
     if len(tokenizer) != config.vocab_size:
         raise CheckpointError(
             f"{path}: the vocabulary is not that of the model.",
@@ -223,7 +227,10 @@ def restore_trainer(trainer, checkpoint):
     Source: chapter 8.
     """
     pairs = {
-        "other data": ({"digest": trainer.data["digest"]}, {"digest": checkpoint["data"]["digest"]}),
+        "other data": (
+            {"digest": trainer.data["digest"]},
+            {"digest": checkpoint["data"]["digest"]},
+        ),
         "another vocabulary": (trainer.tokenizer.to_dict(), checkpoint["vocabulary"]),
         "another Config": (trainer.config.to_dict(), checkpoint["config"]),
         "other settings": (trainer.settings.to_dict(), checkpoint["settings"]),
@@ -255,7 +262,9 @@ def load_model(checkpoint, kernels=None):
     No random number is drawn, so that a model can be loaded in the middle of a run.
     """
     with torch.device("meta"):
-        model = TransformerLM(Config.from_dict(checkpoint["config"]), kernels or checkpoint["kernels"])
+        model = TransformerLM(
+            Config.from_dict(checkpoint["config"]), kernels or checkpoint["kernels"]
+        )
     model.load_state_dict(checkpoint["model"], assign=True)
     return model.eval()
 

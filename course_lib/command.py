@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+import textwrap
 
 import torch
 
@@ -17,11 +18,21 @@ INTERRUPTED = 130
 MOST_THREADS = 1024
 
 
+class Parser(argparse.ArgumentParser):
+    """An argument parser that also ends in peace where there is no console."""
+
+    def error(self, message):
+        """Say what was wrong, if there is anywhere to say it, and end with exit code 2."""
+        if sys.stderr is not None:
+            super().error(message)
+        raise SystemExit(2)
+
+
 def make_parser(module, summary, example):
     """Return the parser of one command, with an example under its help."""
-    return argparse.ArgumentParser(
+    return Parser(
         prog=f"python -m {module}",
-        description=summary,
+        description=textwrap.fill(summary, 78, break_on_hyphens=False),
         epilog=f"example:\n  {example}\n\n"
         "exit codes: 0 done, 1 the work failed, 2 wrong use, 130 stopped with Ctrl-C",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -36,7 +47,7 @@ def add_threads(parser):
         type=positive_int,
         default=1,
         metavar="N",
-        help="processor threads torch may use (default 1; more slow a model this small down)",
+        help="processor threads torch may use (default 1; more only slow a small model down)",
     )
 
 
@@ -144,7 +155,10 @@ def as_path(text):
 
 
 class StopRequest:
-    """Turns the first Ctrl-C into a wish that is granted after the step it falls into."""
+    """Turns the first Ctrl-C into a wish that is granted after the step it falls into.
+
+    Where Ctrl-C is ignored, as in a shell's background jobs, it stays ignored.
+    """
 
     requested = False
 
@@ -153,7 +167,9 @@ class StopRequest:
             self.requested = True
             signal.signal(signal.SIGINT, self.previous)  # a second Ctrl-C stops at once
 
-        self.previous = signal.signal(signal.SIGINT, note)
+        self.previous = signal.getsignal(signal.SIGINT)
+        if self.previous != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, note)
         return self
 
     def __exit__(self, *exception):

@@ -62,7 +62,9 @@ class Config:
             require_whole_number(name, getattr(self, name), at_least=1)
             if getattr(self, name) > LARGEST_SIZE:
                 raise InputError(
-                    f"{name} is too large.", expected=f"at most {LARGEST_SIZE}", got=getattr(self, name)
+                    f"{name} is too large.",
+                    expected=f"at most {LARGEST_SIZE}",
+                    got=getattr(self, name),
                 )
         if self.vocab_size < SPECIAL_TOKENS:
             raise InputError(
@@ -130,6 +132,8 @@ def require_number(name, value, *, at_least=None):
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     # `value - value` is 0 for every finite number and nan for nan and the infinities.
     if not is_number or value - value != 0:
-        raise InputError(f"{name} is not a finite number.", expected="a finite number", got=repr(value))
+        raise InputError(
+            f"{name} is not a finite number.", expected="a finite number", got=repr(value)
+        )
     if at_least is not None and value < at_least:
         raise InputError(f"{name} is too small.", expected=f"at least {at_least}", got=value)

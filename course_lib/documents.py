@@ -166,7 +166,8 @@ def read_documents(path):
         names = ("id", "title", "text", "gloss")
         if not isinstance(fields, dict) or sorted(fields) != sorted(names):
             raise DataError(
-                f"{path}, line {number} is not a document.", expected=f"the fields {', '.join(names)}"
+                f"{path}, line {number} is not a document.",
+                expected=f"the fields {', '.join(names)}",
             )
         if not all(isinstance(fields[name], str) for name in names):
             raise DataError(f"{path}, line {number} holds a field that is not text.")

@@ -24,14 +24,27 @@ def parse(arguments):
     )
     add = parser.add_argument
     add("--checkpoint", required=True, metavar="FILE", help="a checkpoint.pt")
-    add("--split", choices=SPLITS, default="validation",
-        help="what to score (default validation; open the test split once, at the end)")
+    add(
+        "--split",
+        choices=SPLITS,
+        default="validation",
+        help="what to score (default validation; open the test split once, at the end)",
+    )
     add("--data", metavar="DIR", help="corpus folder (default: the one trained on)")
-    add("--batch-size", type=positive_int, default=8, metavar="B",
-        help="windows fed at a time (default 8); the result does not depend on it")
-    add("--stride", type=positive_int, metavar="S",
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=8,
+        metavar="B",
+        help="windows fed at a time (default 8); the result does not depend on it",
+    )
+    add(
+        "--stride",
+        type=positive_int,
+        metavar="S",
         help="targets from one window to the next (default: the block size); another stride is "
-        "another protocol")
+        "another protocol",
+    )
     add("--output", metavar="FILE", help="write the record as JSON")
     add_threads(parser)
     return parser.parse_args(arguments)
@@ -74,10 +87,14 @@ def print_record(record):
     rows = [{"name": "Transformer", **record}, *record["baselines"]]
     for row in rows:
         shown = "inf" if row["perplexity"] is None else f"{row['perplexity']:.1f}"
-        print(f"  {row['name']:<12} {row['loss']:10.3f}   {shown:>10}   {row['bits_per_character']:10.3f}")
+        print(
+            f"  {row['name']:<12} {row['loss']:10.3f}   {shown:>10}   {row['bits_per_character']:10.3f}"
+        )
     for name, kind in record["kinds"].items():
         if kind["count"]:
-            print(f"  {name.replace('_', ' ')}: {kind['count']} tokens, {kind['loss']:.3f} nats each")
+            print(
+                f"  {name.replace('_', ' ')}: {kind['count']} tokens, {kind['loss']:.3f} nats each"
+            )
 
 
 if __name__ == "__main__":

@@ -248,7 +248,9 @@ def baselines(corpus, split, tokenizer):
 
     Source: chapter 9.
     """
-    encoded = {name: [tokenizer.encode(text) for text in corpus.texts(name)] for name in ("train", split)}
+    encoded = {
+        name: [tokenizer.encode(text) for text in corpus.texts(name)] for name in ("train", split)
+    }
     counts = CountModel(encoded["train"], len(tokenizer))
     pairs = [pair for ids in encoded[split] for pair in zip(ids, ids[1:])]
     targets = torch.tensor([target for _, target in pairs])
@@ -257,5 +259,7 @@ def baselines(corpus, split, tokenizer):
         score = getattr(counts, name)
         nats = torch.tensor([score(*pair) for pair in pairs], dtype=torch.float64)
         kinds = by_kind(nats, targets)
-        rows.append({"name": name, "smoothing": SMOOTHING[name], **totals(nats, targets), "kinds": kinds})
+        rows.append(
+            {"name": name, "smoothing": SMOOTHING[name], **totals(nats, targets), "kinds": kinds}
+        )
     return rows

@@ -95,7 +95,9 @@ def main(arguments):
     record["environment"] = manifest.environment(options.threads)
     if options.output:
         write_json(options.output, record)
-    print(f"loss {record['initial_loss']:.4f} -> {record['final_loss']:.6f} in {record['steps']} steps")
+    print(
+        f"loss {record['initial_loss']:.4f} -> {record['final_loss']:.6f} in {record['steps']} steps"
+    )
     print(f"targets     {record['targets'][0]}\npredictions {record['predictions'][0]}")
     if not record["accepted"]:
         raise CourseError(

@@ -31,17 +31,34 @@ def parse(arguments):
     add("--checkpoint", required=True, metavar="FILE", help="a checkpoint.pt")
     add("--prompt", default="", metavar="TEXT", help="text to continue (default: begin a text)")
     add("--max-new-tokens", type=natural_int, default=60, metavar="N", help="at most (default 60)")
-    add("--temperature", type=float, default=0.0, metavar="X",
-        help="0 takes the most likely character (default); above 0 draws, wilder as it grows")
+    add(
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="0 takes the most likely character (default); above 0 draws, wilder as it grows",
+    )
     add("--top-k", type=positive_int, metavar="K", help="draw among the K most likely only")
-    add("--top-p", type=float, metavar="P",
-        help="draw among the most likely whose probabilities reach P only")
+    add(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="draw among the most likely whose probabilities reach P only",
+    )
     add("--seed", type=natural_int, default=7, metavar="N", help="of the draws (default 7)")
-    add("--slide", type=positive_int, default=1, metavar="N",
-        help="how far the window moves once the context is full (default 1)")
+    add(
+        "--slide",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="how far the window moves once the context is full (default 1)",
+    )
     add("--ignore-eos", action="store_true", help="go on after the end of text")
-    add("--raw", action="store_true",
-        help="allow BOS and UNK as the model gives them (default: they are never chosen)")
+    add(
+        "--raw",
+        action="store_true",
+        help="allow BOS and UNK as the model gives them (default: they are never chosen)",
+    )
     add("--no-cache", action="store_true", help="encode the whole window for each character")
     add("--output", metavar="FILE", help="write the record as JSON")
     add_threads(parser)

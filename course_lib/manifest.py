@@ -232,7 +232,9 @@ def refuse_used(folder):
         )
 
 
-def save_run(folder, trainer, *, data_folder, source, environment, command, resumed_from=None, keep=0):
+def save_run(
+    folder, trainer, *, data_folder, source, environment, command, resumed_from=None, keep=0
+):
     """Write checkpoint, metrics and manifest, each in one step, the checkpoint first.
 
     Args:

@@ -152,7 +152,9 @@ def check_inputs(config, tokens, targets=None, past_key_values=None, use_cache=F
 def check_tokens(tokens, config):
     """Refuse anything but a non-empty int64 ``[B,T]`` of ids in [0, V)."""
     if not isinstance(tokens, torch.Tensor):
-        raise InputError("tokens are not a tensor.", expected="int64 [B,T]", got=type(tokens).__name__)
+        raise InputError(
+            "tokens are not a tensor.", expected="int64 [B,T]", got=type(tokens).__name__
+        )
     if tokens.dim() != 2 or tokens.dtype != torch.int64 or tokens.numel() == 0:
         raise InputError(
             "tokens are not a batch of ids.",

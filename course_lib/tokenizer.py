@@ -107,7 +107,9 @@ class CharTokenizer:
     def token(self, id_):
         """Return what one id stands for: a character, the unknown mark, or a name."""
         if not 0 <= id_ < len(self):
-            raise InputError("no such id in the vocabulary.", expected=f"0 to {len(self) - 1}", got=id_)
+            raise InputError(
+                "no such id in the vocabulary.", expected=f"0 to {len(self) - 1}", got=id_
+            )
         if id_ == UNK_ID:
             return UNKNOWN_MARK
         return SPECIAL_NAMES[id_] if id_ < 3 else self.characters[id_ - 3]

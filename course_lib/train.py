@@ -53,8 +53,13 @@ def parse(arguments):
     add("--output-dir", required=True, metavar="DIR", help="new or empty folder for the run")
     add("--resume", metavar="CHECKPOINT", help="go on with this checkpoint.pt")
     add("--data", metavar="DIR", help="corpus folder (default: the course's 24 documents)")
-    add("--steps", type=natural_int, default=160, metavar="N",
-        help="steps in all, counted from the beginning of the run (default 160)")
+    add(
+        "--steps",
+        type=natural_int,
+        default=160,
+        metavar="N",
+        help="steps in all, counted from the beginning of the run (default 160)",
+    )
     model = parser.add_argument_group("the model (with --resume: as in the checkpoint)")
     model.add_argument("--block-size", type=int, metavar="C", help="context length (default 16)")
     model.add_argument("--d-model", type=int, metavar="D", help="model width (default 32)")
@@ -62,19 +67,39 @@ def parse(arguments):
     model.add_argument("--n-layers", type=int, metavar="N", help="decoder blocks (default 2)")
     model.add_argument("--d-ff", type=int, metavar="F", help="feed-forward width (default 128)")
     model.add_argument("--dropout", type=float, metavar="P", help="in [0, 1) (default 0)")
-    model.add_argument("--kernels", choices=KERNELS,
-                       help="explicit: the formulas of the chapters (default); fused: torch's own")
+    model.add_argument(
+        "--kernels",
+        choices=KERNELS,
+        help="explicit: the formulas of the chapters (default); fused: torch's own",
+    )
     training = parser.add_argument_group("the training (with --resume: as in the checkpoint)")
     training.add_argument("--batch-size", type=int, metavar="B", help="windows a step (default 8)")
     training.add_argument("--lr", type=float, metavar="X", help="learning rate (default 0.003)")
-    training.add_argument("--seed", type=int, metavar="N", help="of weights, order, dropout (default 7)")
+    training.add_argument(
+        "--seed", type=int, metavar="N", help="of weights, order, dropout (default 7)"
+    )
     looking = parser.add_argument_group("looking and saving (changes nothing of the training)")
-    looking.add_argument("--eval-every", type=natural_int, default=40, metavar="N",
-                         help="score train and validation every N steps; 0: start and end only (default 40)")
-    looking.add_argument("--save-every", type=natural_int, default=0, metavar="N",
-                         help="save checkpoint.pt every N steps too (default 0: start and end)")
-    looking.add_argument("--keep", type=natural_int, default=0, metavar="K",
-                         help="also keep the last K of those as checkpoint-STEP.pt (default 0)")
+    looking.add_argument(
+        "--eval-every",
+        type=natural_int,
+        default=40,
+        metavar="N",
+        help="score train and validation every N steps; 0: start and end only (default 40)",
+    )
+    looking.add_argument(
+        "--save-every",
+        type=natural_int,
+        default=0,
+        metavar="N",
+        help="save checkpoint.pt every N steps too (default 0: start and end)",
+    )
+    looking.add_argument(
+        "--keep",
+        type=natural_int,
+        default=0,
+        metavar="K",
+        help="also keep the last K of those as checkpoint-STEP.pt (default 0)",
+    )
     add_threads(parser)
     return parser.parse_args(arguments)
 
@@ -163,9 +188,7 @@ def train(trainer, data_folder, folder, options, checkpoint):
     print_start(trainer)
     stop = StopRequest()
     hidden = None if sys.stderr else True  # None: shown on a terminal only
-    with stop, tqdm(
-        total=options.steps, initial=trainer.step, unit="step", disable=hidden
-    ) as bar:
+    with stop, tqdm(total=options.steps, initial=trainer.step, unit="step", disable=hidden) as bar:
 
         def after_step(trainer):
             bar.update()

@@ -283,7 +283,11 @@ class Trainer:
                     got=nats,
                     repair="lower the learning rate",
                 )
-            row |= {f"{name}_nats": nats, f"{name}_count": count, f"{name}_loss": mean_nats(nats, count)}
+            row |= {
+                f"{name}_nats": nats,
+                f"{name}_count": count,
+                f"{name}_loss": mean_nats(nats, count),
+            }
         self.evaluations.append(row)
         return row
 

@@ -69,7 +69,10 @@ def cut_windows(documents_ids, block_size, stride=None):
         scored = 0  # targets ids[1 : scored + 1] have been given to a window
         start = 0
         while scored < len(ids) - 1:
-            inputs, targets = ids[start : start + block_size], ids[start + 1 : start + block_size + 1]
+            inputs, targets = (
+                ids[start : start + block_size],
+                ids[start + 1 : start + block_size + 1],
+            )
             inputs = inputs[: len(targets)]  # the last id, EOS, is never an input
             again = scored - start  # targets at the front that an earlier window scored
             windows.append(

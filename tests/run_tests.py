@@ -105,7 +105,9 @@ def covered_claims(claims, cases):
         covering = [
             case
             for case in cases
-            if any(case["id"] == name or case["id"].startswith(f"{name}[") for name in claim["cases"])
+            if any(
+                case["id"] == name or case["id"].startswith(f"{name}[") for name in claim["cases"]
+            )
         ]
         found = {case["id"].split("[")[0] for case in covering}
         rows.append(
@@ -129,7 +131,9 @@ def read_claims():
     seen = set()
     for claim in claims:
         if sorted(claim) != ["cases", "id", "section", "text"] or not claim["cases"]:
-            raise CourseError("a claim is not complete.", expected="id, section, text, cases", got=claim)
+            raise CourseError(
+                "a claim is not complete.", expected="id, section, text, cases", got=claim
+            )
         if claim["id"] in seen:
             raise CourseError("a claim id is given twice.", got=claim["id"])
         seen.add(claim["id"])
@@ -182,7 +186,9 @@ def shortcomings(record):
     """Return why a record is not complete, one sentence each."""
     sentences = [f"{error['id']} could not be collected" for error in record["collection_errors"]]
     sentences += [
-        f"{case['id']}: {case['outcome']}" for case in record["cases"] if case["outcome"] != "passed"
+        f"{case['id']}: {case['outcome']}"
+        for case in record["cases"]
+        if case["outcome"] != "passed"
     ]
     sentences += [
         f"claim {claim['id']} is not covered by {', '.join(claim['cases'])}"
@@ -197,13 +203,17 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m tests.run_tests", description=__doc__.split("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("--output", required=True, metavar="FILE", help="where the record is written")
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="where the record is written"
+    )
     parser.add_argument("tests", nargs="*", metavar="TEST", help="files or cases (default: all)")
     options = parser.parse_args(arguments)
     output = Path(options.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     recorder, started = Recorder(), time.perf_counter()
-    pytest.main(["--rootdir", str(ROOT), *(options.tests or [str(ROOT / "tests")])], plugins=[recorder])
+    pytest.main(
+        ["--rootdir", str(ROOT), *(options.tests or [str(ROOT / "tests")])], plugins=[recorder]
+    )
     record = evidence(recorder, time.perf_counter() - started)
     write_json(output, record)
     for sentence in shortcomings(record):

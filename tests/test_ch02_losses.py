@@ -212,8 +212,9 @@ def test_no_scored_target_is_refused_with_a_count():
 def pool(window_count=4):
     """Return windows [W,C] in which window w has w + 1 scored targets."""
     config = models.SMALL
-    tokens = models.random_ids(window_count, config.block_size, vocab_size=config.vocab_size)
-    targets = models.random_ids(window_count, config.block_size, vocab_size=config.vocab_size, seed=8)
+    shape, vocab_size = (window_count, config.block_size), config.vocab_size
+    tokens = models.random_ids(*shape, vocab_size=vocab_size)
+    targets = models.random_ids(*shape, vocab_size=vocab_size, seed=8)
     late = torch.arange(config.block_size) > torch.arange(window_count)[:, None]
     return tokens, targets.masked_fill(late, -100)
 

@@ -60,7 +60,7 @@ def test_masks_and_positions_are_no_parameters_and_no_buffers():
     lm(random_tokens(), random_tokens(seed=8))["loss"].backward()
     lm(random_tokens(), use_cache=True)
     assert list(lm.buffers()) == []
-    assert {name for name, _ in lm.named_parameters()} == set(models.parameter_shapes(models.CONFIG))
+    assert {name for name, _ in lm.named_parameters()} == set(models.parameter_shapes(lm.config))
 
 
 def test_the_submodules_have_the_names_of_the_contract():

@@ -239,6 +239,22 @@ def test_the_pools_are_the_windows_of_their_own_split_and_nothing_else():
         assert len(tokens) == len(targets) == len(wanted)
 
 
+def test_an_epoch_of_steps_sees_every_window_once_and_ends_with_the_smaller_batch(monkeypatch):
+    trainer, seen, training_step = runs.make_trainer(), [], training.training_step
+
+    def note(model, optimizer, tokens, targets, max_norm):
+        seen.append(tokens.tolist())
+        return training_step(model, optimizer, tokens, targets, max_norm)
+
+    monkeypatch.setattr(training, "training_step", note)
+    for _ in range(2):
+        seen.clear()
+        for _ in range(runs.STEPS_AN_EPOCH):
+            trainer.train_step()
+        assert [len(batch) for batch in seen] == [4, 4, 3]
+        assert sorted(row for batch in seen for row in batch) == sorted(trainer.tokens.tolist())
+
+
 def test_no_target_of_a_training_batch_comes_from_a_test_document():
     texts = {**runs.TEXTS, "test": ["龙飞凤舞。"]}
     trainer = runs.make_trainer(corpus=runs.make_corpus(texts))

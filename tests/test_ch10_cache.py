@@ -18,8 +18,8 @@ H, N, K = models.SMALL.n_heads, models.SMALL.n_layers, models.SMALL.head_width
 EXACT, ROUNDED = 1e-12, 1e-5  # float64, float32
 
 
-def random_tokens(length=C, seed=7, sizes=models.SMALL):
-    return models.random_ids(B, length, vocab_size=sizes.vocab_size, seed=seed)
+def random_tokens(length=C, seed=7):
+    return models.random_ids(B, length, vocab_size=V, seed=seed)
 
 
 def step(lm, tokens, past=None):
@@ -110,7 +110,7 @@ def test_a_cached_prefix_has_the_same_logits_under_two_different_futures():
 def test_cached_positions_go_on_where_the_past_ended():
     lm = models.random_lm(models.SMALL)
     read = []
-    lm.position_embedding.register_forward_hook(lambda _, given, out: read.append(given[0].tolist()))
+    lm.position_embedding.register_forward_hook(lambda *call: read.append(call[1][0].tolist()))
     cached_logits(lm, random_tokens(), [2, 1, 2])
     assert read == [[0, 1], [2], [3, 4]]
 

@@ -52,6 +52,7 @@ OPTIONS_OF = {
     ),
     checkpoint: ("--checkpoint", "--output", "--threads"),
 }
+REQUIRED = {module: options[0] for module, options in OPTIONS_OF.items()}
 COMMANDS = pytest.mark.parametrize("module", OPTIONS_OF, ids=lambda module: module.__name__)
 
 # Several commands in one process, told apart by a word; the exit codes come last on stderr.
@@ -73,6 +74,14 @@ def place(tmp_path_factory):
     data = runs.write_corpus(folder / "data")
     runs.ok(train, *runs.OPTIONS, "--data", data, "--output-dir", folder / "run", "--steps", 4)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """Let Ctrl-C be what it is at a terminal; a job in the background would ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -123,21 +132,21 @@ def test_every_option_has_a_help_text(module):
 def test_an_option_cut_short_is_refused(module):
     for option in OPTIONS_OF[module]:
         short = option[:-1]
-        ended = runs.call(module, short, "1", "--checkpoint", "x", "--output-dir", "y")
-        assert (ended.code, ended.out) == (2, ""), short
+        ended = runs.call(module, REQUIRED[module], "x", short, "1")
+        assert (ended.code, ended.out) == (2, "")
+        assert f"unrecognized arguments: {short} 1" in ended.err
 
 
 @COMMANDS
 def test_a_word_too_many_is_wrong_use(module):
-    ended = runs.call(module, "--checkpoint", "x", "--output-dir", "y", "surplus")
+    ended = runs.call(module, REQUIRED[module], "x", "surplus")
     assert ended.code == 2 and "surplus" in ended.err
 
 
 @COMMANDS
 def test_a_missing_required_option_is_wrong_use_and_named(module):
     ended = runs.call(module)
-    required = "--output-dir" if module is train else "--checkpoint"
-    assert ended.code == 2 and f"required: {required}" in ended.err
+    assert ended.code == 2 and f"required: {REQUIRED[module]}" in ended.err
 
 
 def raising(error):
@@ -334,6 +343,18 @@ def test_a_folder_that_cannot_be_made_is_refused_with_its_path(place, tmp_path, 
     ended = runs.call(train, *begin(place, folder))
     assert ended.code == 2 and str(folder) in ended.err and ended.out == ""
     assert (tmp_path / "file").read_text("utf-8") == "a file"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_that_somebody_is_using_is_refused_and_left_as_it_was(place, tmp_path, resume):
+    run = shutil.copytree(place / "run", tmp_path / "run") if resume else tmp_path / "run"
+    run.mkdir(exist_ok=True)
+    before = runs.digests(run)
+    more = ["--resume", run / "checkpoint.pt", "--output-dir", run, "--steps", 9]
+    with files.locked_folder(run):
+        ended = runs.call(train, *(more if resume else begin(place, run)))
+    assert ended.code == 2 and f"another process is using the folder {run}" in ended.err
+    assert runs.digests(run) == before
 
 
 def test_the_lock_is_given_back_when_a_run_fails(place, tmp_path, monkeypatch):
@@ -561,10 +582,18 @@ def test_a_second_ctrl_c_stops_at_once_and_does_not_say_saved(place, tmp_path, m
     assert checkpointing.load_checkpoint(run / "checkpoint.pt")["step"] == 0
 
 
-def test_ctrl_c_is_as_it_was_after_a_run(place, tmp_path):
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN, signal.SIG_DFL])
+def test_ctrl_c_is_as_it_was_after_a_run(place, tmp_path, before):
+    signal.signal(signal.SIGINT, before)
     runs.ok(train, *begin(place, tmp_path / "run", "--steps", 1))
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_ctrl_c_stays_ignored_where_it_was_ignored(place, tmp_path, monkeypatch):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupt_at(monkeypatch, 2)
+    runs.ok(train, *begin(place, tmp_path / "run", "--steps", 5))
+    assert checkpointing.load_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] == 5
 
 
 def read_all(descriptor):

@@ -39,7 +39,11 @@ def soft_lookup(characters, glosses, scores, weights, values, title):
     places = range(S)
     parts = [[w * v[i] for w, v in zip(weights, values, strict=True)] for i in (0, 1)]
     figure, panels = plt.subplots(
-        3, 2, figsize=(6.4, 5.4), sharex="col", sharey="row",
+        3,
+        2,
+        figsize=(6.4, 5.4),
+        sharex="col",
+        sharey="row",
         gridspec_kw={"width_ratios": [S, 1.5], "height_ratios": [1, 1, 1.3]},
     )
     for row, (numbers, label) in enumerate([(scores, "score"), (weights, "weight")]):
@@ -48,24 +52,46 @@ def soft_lookup(characters, glosses, scores, weights, values, title):
         axes.set_ylabel(label)
         axes.set_ylim(min(0, *numbers) * 1.2, max(numbers) * 1.25)
         for place, value in zip(places, numbers, strict=True):
-            axes.annotate(f"{value:.2f}", (place, max(value, 0)), (0, 2), ha="center", fontsize=8,
-                          textcoords="offset points")
+            axes.annotate(
+                f"{value:.2f}",
+                (place, max(value, 0)),
+                (0, 2),
+                ha="center",
+                fontsize=8,
+                textcoords="offset points",
+            )
         panels[row, 1].axis("off")
     lower, total = panels[2]
     looks = ((parts[0], -0.17, ORANGE, "", "first"), (parts[1], 0.17, PURPLE, "///", "second"))
     for numbers, shift, colour, hatch, name in looks:
-        lower.bar([place + shift for place in places], numbers, width=0.34, color=colour,
-                  hatch=hatch, edgecolor="white", label=f"{name} number of the value")
-        total.bar([shift * 2.2], [sum(numbers)], width=0.6, color=colour, hatch=hatch,
-                  edgecolor="white")
-        total.annotate(f"{sum(numbers):.2f}", (shift * 2.2, max(sum(numbers), 0)), (0, 2),
-                       ha="center", fontsize=8, textcoords="offset points")
+        lower.bar(
+            [place + shift for place in places],
+            numbers,
+            width=0.34,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            label=f"{name} number of the value",
+        )
+        total.bar(
+            [shift * 2.2], [sum(numbers)], width=0.6, color=colour, hatch=hatch, edgecolor="white"
+        )
+        total.annotate(
+            f"{sum(numbers):.2f}",
+            (shift * 2.2, max(sum(numbers), 0)),
+            (0, 2),
+            ha="center",
+            fontsize=8,
+            textcoords="offset points",
+        )
     lower.margins(y=0.22)
     lower.set_ylabel("weight times value")
     lower.legend(loc="lower left", fontsize=8)
     for axes in (lower, total):
         axes.axhline(0, color=GREY, linewidth=0.8)
-    lower.set_xticks(places, [f"{label_of(c)}\n{g}" for c, g in zip(characters, glosses, strict=True)])
+    lower.set_xticks(
+        places, [f"{label_of(c)}\n{g}" for c, g in zip(characters, glosses, strict=True)]
+    )
     total.set_xticks([0], ["sum:\nthe output"])
     total.set_xlim(-1, 1)
     for axes in panels.flat:
@@ -94,18 +120,36 @@ def spread_and_entropy(widths, spreads, entropies, ceiling):
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.3))
     labels = {"no scale": "$q\\cdot k$", "over sqrt(d_h)": "$q\\cdot k/\\sqrt{d_h}$"}
     looks = {"no scale": (RED, "s"), "over sqrt(d_h)": (BLUE, "o")}
-    laws = {"no scale": [math.sqrt(width) for width in widths], "over sqrt(d_h)": [1.0] * len(widths)}
+    laws = {
+        "no scale": [math.sqrt(width) for width in widths],
+        "over sqrt(d_h)": [1.0] * len(widths),
+    }
     for key, (colour, marker) in looks.items():
         left.plot(widths, laws[key], color=GREY, linewidth=1)
         left.plot(widths, spreads[key], marker, color=colour, markersize=5, label=labels[key])
-        right.plot(widths, entropies[key], f"{marker}-", color=colour, markersize=5, label=labels[key])
-    left.annotate("law: $\\sqrt{d_h}$", (widths[-3], laws["no scale"][-3]), (-8, 8), ha="right",
-                  textcoords="offset points", fontsize=9)
-    left.annotate("law: 1", (widths[1], 1.0), (0, -13), ha="center",
-                  textcoords="offset points", fontsize=9)
+        right.plot(
+            widths, entropies[key], f"{marker}-", color=colour, markersize=5, label=labels[key]
+        )
+    left.annotate(
+        "law: $\\sqrt{d_h}$",
+        (widths[-3], laws["no scale"][-3]),
+        (-8, 8),
+        ha="right",
+        textcoords="offset points",
+        fontsize=9,
+    )
+    left.annotate(
+        "law: 1", (widths[1], 1.0), (0, -13), ha="center", textcoords="offset points", fontsize=9
+    )
     right.axhline(ceiling, color=GREY, linewidth=1)
-    right.annotate("ln S: equal weights", (widths[-1], ceiling), (0, 4), ha="right",
-                   textcoords="offset points", fontsize=9)
+    right.annotate(
+        "ln S: equal weights",
+        (widths[-1], ceiling),
+        (0, 4),
+        ha="right",
+        textcoords="offset points",
+        fontsize=9,
+    )
     for axes in (left, right):
         axes.set_xscale("log", base=2)
         axes.set_xticks(widths, [str(width) for width in widths])
@@ -144,8 +188,9 @@ def temperature_paths(temperatures, weights, outputs, values, labels, marked):
     for key, (label, colour, line) in enumerate(looks):
         left.plot(temperatures, [row[key] for row in weights], line, color=colour, label=label)
     left.axvline(temperatures[marked], color=GREY, linewidth=1)
-    left.annotate("$\\sqrt{d_h}$", (temperatures[marked], 1), (4, -2), textcoords="offset points",
-                  fontsize=9)
+    left.annotate(
+        "$\\sqrt{d_h}$", (temperatures[marked], 1), (4, -2), textcoords="offset points", fontsize=9
+    )
     left.set_xscale("log")
     left.set_xlabel("temperature")
     left.set_ylabel("weight")
@@ -161,8 +206,14 @@ def temperature_paths(temperatures, weights, outputs, values, labels, marked):
     points = [(outputs[marked], "output"), (centre, "mean"), *zip(values, labels, strict=True)]
     for (x, y), label in points:
         aside = {"ha": "right", "va": "top"} if label in ("output", "mean") else {"va": "center"}
-        right.annotate(label, (x, y), (-6, -3) if len(aside) > 1 else (8, 0), fontsize=9,
-                       textcoords="offset points", **aside)
+        right.annotate(
+            label,
+            (x, y),
+            (-6, -3) if len(aside) > 1 else (8, 0),
+            fontsize=9,
+            textcoords="offset points",
+            **aside,
+        )
     right.plot(*zip(*values), "s", color=PURPLE, markersize=6)
     right.set_aspect("equal")
     low, high = (pick(x for x, _ in values) for pick in (min, max))
@@ -195,11 +246,25 @@ def weight_maps(maps, titles, labels, glosses):
         axes.imshow(table, cmap=matplotlib.colormaps["Blues"], vmin=0.0, vmax=darkest)
         for t, row in enumerate(table):
             for j, weight in enumerate(row):
-                axes.text(j, t, f"{weight:.2f}".removeprefix("0"), ha="center", va="center",
-                          fontsize=7, color="white" if weight > DARK_CELL * darkest else INK)
+                axes.text(
+                    j,
+                    t,
+                    f"{weight:.2f}".removeprefix("0"),
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if weight > DARK_CELL * darkest else INK,
+                )
             wrong = abs(sum(row) - 1) > 1e-9
-            axes.text(len(row) - 0.2, t, f"{sum(row):.3f}", va="center", fontsize=8,
-                      color=RED if wrong else GREY, bbox=box if wrong else None)
+            axes.text(
+                len(row) - 0.2,
+                t,
+                f"{sum(row):.3f}",
+                va="center",
+                fontsize=8,
+                color=RED if wrong else GREY,
+                bbox=box if wrong else None,
+            )
         axes.text(len(labels) - 0.2, -0.9, "sum", fontsize=8, color=GREY, va="center")
         axes.set_title(title)
         axes.set_xticks(range(len(names)), names)

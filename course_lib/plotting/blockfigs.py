@@ -55,9 +55,17 @@ def before_and_after(vectors, points, normalised):
     plane = figure.add_subplot(grid[:, 1])
     for before, after in zip(points, normalised, strict=True):
         plane.plot(*zip(before, after, strict=True), color=HAIRLINE, linewidth=0.9, zorder=1)
-    plane.plot(*zip(*points, strict=True), "o", color=ORANGE, markersize=4, label="centred", zorder=2)
-    plane.plot(*zip(*normalised, strict=True), "s", color=BLUE, markersize=4.5, label="normalised",
-               zorder=3)
+    plane.plot(
+        *zip(*points, strict=True), "o", color=ORANGE, markersize=4, label="centred", zorder=2
+    )
+    plane.plot(
+        *zip(*normalised, strict=True),
+        "s",
+        color=BLUE,
+        markersize=4.5,
+        label="normalised",
+        zorder=3,
+    )
     radius = max(math.hypot(*point) for point in normalised)
     plane.add_patch(plt.Circle((0, 0), radius, fill=False, color=GREY, linewidth=0.8, zorder=0))
     plane.set_aspect("equal")
@@ -119,13 +127,27 @@ def over_depth(sizes, law, depths, direct, whole):
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.5))
     looks = {"pre-LN": (BLUE, "o"), "post-LN": (RED, "s")}
     left.plot(range(len(law)), law, color=GREY, linewidth=1)
-    left.annotate("$\\sqrt{1 + ck}$", (len(law) * 0.42, law[int(len(law) * 0.42)]), (-4, 10), ha="right",
-                  textcoords="offset points", fontsize=9)
+    left.annotate(
+        "$\\sqrt{1 + ck}$",
+        (len(law) * 0.42, law[int(len(law) * 0.42)]),
+        (-4, 10),
+        ha="right",
+        textcoords="offset points",
+        fontsize=9,
+    )
     for name, (colour, marker) in looks.items():
-        left.plot(range(len(sizes[name])), sizes[name], marker, color=colour, markersize=4, label=name)
+        left.plot(
+            range(len(sizes[name])), sizes[name], marker, color=colour, markersize=4, label=name
+        )
         for depth, values in zip(depths, whole[name], strict=True):
-            right.plot([depth * (0.97 if name == "pre-LN" else 1.03)] * len(values), values, marker,
-                       color=colour, markersize=4, markerfacecolor="none")
+            right.plot(
+                [depth * (0.97 if name == "pre-LN" else 1.03)] * len(values),
+                values,
+                marker,
+                color=colour,
+                markersize=4,
+                markerfacecolor="none",
+            )
         right.plot(depths, direct[name], f"{marker}-", color=colour, markersize=4)
     left.set_ylim(0, 1.25 * max(law))
     left.set_xlabel("blocks passed, k")
@@ -155,15 +177,23 @@ def ledger(rows, shares, labels):
         The figure.
     """
     figure, (upper, lower) = plt.subplots(
-        2, 1, figsize=(6.4, 0.27 * len(rows) + 0.42 * len(shares) + 2.2),
+        2,
+        1,
+        figsize=(6.4, 0.27 * len(rows) + 0.42 * len(shares) + 2.2),
         gridspec_kw={"height_ratios": [0.27 * len(rows) + 0.6, 0.42 * len(shares) + 0.8]},
     )
     names, counts = zip(*rows, strict=True)
     places = range(len(rows))
     upper.barh(places, counts, height=0.62, color=BLUE)
     for place, count in zip(places, counts, strict=True):
-        upper.annotate(f"{count:,}", (count, place), (4, 0), va="center", fontsize=8,
-                       textcoords="offset points")
+        upper.annotate(
+            f"{count:,}",
+            (count, place),
+            (4, 0),
+            va="center",
+            fontsize=8,
+            textcoords="offset points",
+        )
     upper.set_yticks(places, names, fontsize=8)
     upper.set_ylim(len(rows) - 0.4, -0.6)
     upper.set_xlim(0, 1.15 * max(counts))
@@ -173,12 +203,28 @@ def ledger(rows, shares, labels):
     for place, parts in enumerate(shares.values()):
         start = 0.0
         for share, label, (colour, hatch, ink) in zip(parts, labels, FILLS, strict=True):
-            lower.barh(place, share, left=start, height=0.62, color=colour, hatch=hatch,
-                       edgecolor=PAPER, linewidth=0.5, label=label if place == 0 else None)
+            lower.barh(
+                place,
+                share,
+                left=start,
+                height=0.62,
+                color=colour,
+                hatch=hatch,
+                edgecolor=PAPER,
+                linewidth=0.5,
+                label=label if place == 0 else None,
+            )
             if share > 0.08:
-                lower.text(start + share / 2, place, f"{100 * share:.0f} %", ha="center", va="center",
-                           fontsize=8, color=ink,
-                           bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.2})
+                lower.text(
+                    start + share / 2,
+                    place,
+                    f"{100 * share:.0f} %",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color=ink,
+                    bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.2},
+                )
             start += share
     lower.set_yticks(range(len(shares)), list(shares), fontsize=8)
     lower.set_ylim(len(shares) - 0.4, -0.6)
@@ -186,8 +232,7 @@ def ledger(rows, shares, labels):
     lower.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
     lower.set_xlabel("share of the parameters")
     lower.grid(axis="y", visible=False)
-    lower.legend(loc="upper center", bbox_to_anchor=(0.4, -1.1 / len(shares)), ncols=4,
-                 fontsize=8)
+    lower.legend(loc="upper center", bbox_to_anchor=(0.4, -1.1 / len(shares)), ncols=4, fontsize=8)
     return figure
 
 

@@ -27,9 +27,19 @@ def loss_gradient(probabilities, gradient, target, labels):
     bars[target].set_hatch("///")
     bars[target].set_edgecolor("white")
     for place, (p, slope) in enumerate(zip(probabilities, gradient, strict=True)):
-        left.annotate("", (place, p - slope), (place, p), zorder=3,
-                      arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 1.4,
-                                  "shrinkA": 0, "shrinkB": 0})
+        left.annotate(
+            "",
+            (place, p - slope),
+            (place, p),
+            zorder=3,
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": INK,
+                "linewidth": 1.4,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+        )
         left.plot([place - 0.3, place + 0.3], [place == target] * 2, color=ORANGE, linewidth=3)
     left.set_ylim(0, 1.08)
     left.set_title("probability, and where it is pushed")
@@ -37,8 +47,14 @@ def loss_gradient(probabilities, gradient, target, labels):
     bars[target].set_hatch("///")
     bars[target].set_edgecolor("white")
     for place, slope in zip(places, gradient, strict=True):
-        right.annotate(f"{slope:+.3f}", (place, slope), (0, 3 if slope > 0 else -12), ha="center",
-                       fontsize=9, textcoords="offset points")
+        right.annotate(
+            f"{slope:+.3f}",
+            (place, slope),
+            (0, 3 if slope > 0 else -12),
+            ha="center",
+            fontsize=9,
+            textcoords="offset points",
+        )
     right.axhline(0, color=GREY, linewidth=0.8)
     right.margins(y=0.18)
     right.set_title("gradient (nats per unit of a logit)")
@@ -80,9 +96,15 @@ def attention_maps(weights, of_weights, of_scores, mask, characters, glosses):
                 if not mask[t][j] and table is not of_weights:
                     axes.add_patch(plt.Rectangle((j - 0.5, t - 0.5), 1, 1, color=ZERO_CELL))
                 elif table is not weights and abs(table[t][j]) > 0.02 * largest:
-                    axes.text(j, t, "+" if table[t][j] > 0 else "\N{MINUS SIGN}", ha="center",
-                              va="center", fontsize=8, color=INK if abs(table[t][j]) < 0.6 * largest
-                              else "white")
+                    axes.text(
+                        j,
+                        t,
+                        "+" if table[t][j] > 0 else "\N{MINUS SIGN}",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                        color=INK if abs(table[t][j]) < 0.6 * largest else "white",
+                    )
         axes.set_title(title, fontsize=10)
         axes.set_xticks(range(T), [label_of(character) for character in characters])
         axes.grid(visible=False)
@@ -119,24 +141,62 @@ def error_against_step(steps, curves, marks):
         axes.plot(*zip(*points, strict=True), marker, color=colour, markersize=4, label=name)
     largest = max(steps)
     guides = (
-        ("error like step", 1, curves["forward, float64"][-1], (1e-6, 1e-1), 3e-6, (-8, 8), "right"),
-        ("error like step\nsquared", 2, curves["central, float64"][-1], (1e-5, 1e-1), 2e-4, (8, -14),
-         "left"),
+        (
+            "error like step",
+            1,
+            curves["forward, float64"][-1],
+            (1e-6, 1e-1),
+            3e-6,
+            (-8, 8),
+            "right",
+        ),
+        (
+            "error like step\nsquared",
+            2,
+            curves["central, float64"][-1],
+            (1e-5, 1e-1),
+            2e-4,
+            (8, -14),
+            "left",
+        ),
     )
     for label, power, at_largest, ends, place, shift, side in guides:
-        axes.plot(ends, [at_largest * (x / largest) ** power for x in ends], color=GREY, linewidth=1)
-        axes.annotate(label, (place, at_largest * (place / largest) ** power), shift, ha=side,
-                      textcoords="offset points", fontsize=8)
-    rounding = ((2.0**-53, (1e-12, 1e-5), 1e-9, (-6, -12), "right"),
-                (2.0**-24, (1e-7, 3e-3), 1e-6, (-8, -10), "right"))
+        axes.plot(
+            ends, [at_largest * (x / largest) ** power for x in ends], color=GREY, linewidth=1
+        )
+        axes.annotate(
+            label,
+            (place, at_largest * (place / largest) ** power),
+            shift,
+            ha=side,
+            textcoords="offset points",
+            fontsize=8,
+        )
+    rounding = (
+        (2.0**-53, (1e-12, 1e-5), 1e-9, (-6, -12), "right"),
+        (2.0**-24, (1e-7, 3e-3), 1e-6, (-8, -10), "right"),
+    )
     for precision, ends, place, shift, side in rounding:
         axes.plot(ends, [precision / x for x in ends], "--", color=GREEN, linewidth=1)
-        axes.annotate("error like 1 / step", (place, precision / place), shift, ha=side,
-                      textcoords="offset points", fontsize=8)
+        axes.annotate(
+            "error like 1 / step",
+            (place, precision / place),
+            shift,
+            ha=side,
+            textcoords="offset points",
+            fontsize=8,
+        )
     for label, step in marks.items():
         axes.axvline(step, color=GREY, linewidth=1, linestyle=":")
-        axes.annotate(f"$\\epsilon^{{1/3}}$, {label}", (step, 0.02), (-4, 0), ha="right",
-                      xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            f"$\\epsilon^{{1/3}}$, {label}",
+            (step, 0.02),
+            (-4, 0),
+            ha="right",
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=8,
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("step")

@@ -12,8 +12,9 @@ HIDDEN = "#F3F4F6"
 
 def hatch(axes, j, t):
     """Draw a hatched square at column j, row t: a key that is hidden."""
-    square = Rectangle((j - 0.5, t - 0.5), 1, 1, facecolor=HIDDEN, edgecolor="#B8C0CA",
-                       hatch="////", linewidth=0)
+    square = Rectangle(
+        (j - 0.5, t - 0.5), 1, 1, facecolor=HIDDEN, edgecolor="#B8C0CA", hatch="////", linewidth=0
+    )
     axes.add_patch(square)
 
 
@@ -41,8 +42,15 @@ def head_maps(maps, titles, labels, glosses):
                     hatch(axes, j, t)
                     continue
                 written = "1" if round(weight, 2) == 1 else f"{weight:.2f}".removeprefix("0")
-                axes.text(j, t, written, ha="center", va="center", fontsize=8,
-                          color="white" if weight > DARK_CELL else INK)
+                axes.text(
+                    j,
+                    t,
+                    written,
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if weight > DARK_CELL else INK,
+                )
         axes.set_title(title)
         axes.set_xticks(range(len(names)), names)
         axes.set_yticks(range(len(names)), long_names if number % 2 == 0 else names)
@@ -70,7 +78,10 @@ def mask_rectangles(masks, titles, wrong=()):
     S = len(masks[0][0])
     heights = [len(mask) for mask in masks]
     figure, panels = plt.subplots(
-        len(masks), 1, figsize=(4.9, 0.36 * sum(heights) + 0.62 * len(masks)), sharex=True,
+        len(masks),
+        1,
+        figsize=(4.9, 0.36 * sum(heights) + 0.62 * len(masks)),
+        sharex=True,
         gridspec_kw={"height_ratios": heights},
     )
     for number, (axes, mask, title) in enumerate(zip(panels, masks, titles, strict=True)):
@@ -81,8 +92,9 @@ def mask_rectangles(masks, titles, wrong=()):
                     hatch(axes, j, i)
                     continue
                 colour = RED if number in wrong else BLUE
-                axes.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour,
-                                         edgecolor="white"))
+                axes.add_patch(
+                    Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, edgecolor="white")
+                )
             own = S - T + i
             axes.plot(own, i, "o", color="white", markeredgecolor=INK, markersize=6)
         axes.set_xlim(-0.5, S - 0.5)
@@ -119,14 +131,30 @@ def two_futures(changes, names, parted):
         for t, change in enumerate(row):
             leak = change > 0 and t < parted
             shade = HIDDEN if change == 0 else shades(0.15 + 0.75 * change / largest)
-            axes.add_patch(Rectangle((t - 0.5, place - 0.5), 1, 1, facecolor=shade,
-                                     edgecolor="white"))
+            axes.add_patch(
+                Rectangle((t - 0.5, place - 0.5), 1, 1, facecolor=shade, edgecolor="white")
+            )
             if leak:
-                axes.add_patch(Rectangle((t - 0.44, place - 0.42), 0.88, 0.84, fill=False,
-                                         edgecolor=RED, linewidth=1.8))
+                axes.add_patch(
+                    Rectangle(
+                        (t - 0.44, place - 0.42),
+                        0.88,
+                        0.84,
+                        fill=False,
+                        edgecolor=RED,
+                        linewidth=1.8,
+                    )
+                )
             dark = change > DARK_CELL * largest
-            axes.text(t, place, "0" if change == 0 else f"{change:.2f}", ha="center",
-                      va="center", fontsize=9, color="white" if dark else INK)
+            axes.text(
+                t,
+                place,
+                "0" if change == 0 else f"{change:.2f}",
+                ha="center",
+                va="center",
+                fontsize=9,
+                color="white" if dark else INK,
+            )
     axes.axvline(parted - 0.5, color=ORANGE, linewidth=2)
     axes.set_xlim(-0.5, T - 0.5)
     axes.set_ylim(len(changes) - 0.5, -0.5)
@@ -154,8 +182,15 @@ def row_distances(tables, titles):
         C = len(table)
         for gap in range(1, C):
             at_gap = [table[t][t + gap] for t in range(C - gap)]
-            axes.plot([gap] * len(at_gap), at_gap, "o", color=BLUE, markersize=4, alpha=0.5,
-                      markeredgewidth=0)
+            axes.plot(
+                [gap] * len(at_gap),
+                at_gap,
+                "o",
+                color=BLUE,
+                markersize=4,
+                alpha=0.5,
+                markeredgewidth=0,
+            )
         means = [sum(table[t][t + gap] for t in range(C - gap)) / (C - gap) for gap in range(1, C)]
         axes.plot(range(1, C), means, color=ORANGE, linewidth=1.8, label="mean")
         axes.set_ylim(0, 1.15 * max(max(row) for row in table))

@@ -4,7 +4,18 @@ import math
 
 from matplotlib import pyplot as plt
 
-from course_lib.plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PAPER, PURPLE, RED, in_style, label_of
+from course_lib.plotting.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    RED,
+    in_style,
+    label_of,
+)
 
 MARKERS = ("s", "^", "o", "D")
 
@@ -63,7 +74,9 @@ def likelihood_and_nats(characters, likelihoods, nats):
     for cost in nats:
         total.append(total[-1] + cost)
     below.bar(places, nats, bottom=total[:-1], width=0.72, color=BLUE)
-    below.step([place - 0.5 for place in range(len(total))], total, where="post", color=INK, linewidth=1)
+    below.step(
+        [place - 0.5 for place in range(len(total))], total, where="post", color=INK, linewidth=1
+    )
     for place, cost in enumerate(nats):
         below.annotate(
             f"{cost:.1f}",
@@ -139,7 +152,11 @@ def two_means(lengths, over_count, of_row_means, marked):
     for values, colour, marker in ((of_row_means, RED, "s"), (over_count, BLUE, "o")):
         axes.plot(marked, values[place], marker, color=colour, markersize=7, markeredgecolor=INK)
         axes.annotate(
-            f"{values[place]:g}", (marked, values[place]), (6, 7), textcoords="offset points", fontsize=9
+            f"{values[place]:g}",
+            (marked, values[place]),
+            (6, 7),
+            textcoords="offset points",
+            fontsize=9,
         )
     axes.set_xscale("log")
     axes.set_xticks([1, 2, 3, 5, 7, 10, 20, 50, 100], [1, 2, 3, 5, 7, 10, 20, 50, 100])
@@ -149,5 +166,7 @@ def two_means(lengths, over_count, of_row_means, marked):
     axes.set_ylabel("mean (nats)")
     axes.legend(loc="upper right")
     axes.axhline(1, color=GREY, linewidth=1, linestyle=":")
-    axes.annotate("1 nat: the long row alone", (1, 1), (0, -12), textcoords="offset points", fontsize=9)
+    axes.annotate(
+        "1 nat: the long row alone", (1, 1), (0, -12), textcoords="offset points", fontsize=9
+    )
     return figure

@@ -152,7 +152,9 @@ def unknown_shares(shares):
     seen = sorted(shares)
     means = [sum(shares[count]) / len(shares[count]) for count in seen]
     lowest, highest = [min(shares[count]) for count in seen], [max(shares[count]) for count in seen]
-    axes.fill_between(seen, lowest, highest, color=BLUE, alpha=0.2, linewidth=0, label="lowest to highest")
+    axes.fill_between(
+        seen, lowest, highest, color=BLUE, alpha=0.2, linewidth=0, label="lowest to highest"
+    )
     axes.plot(seen, means, "o-", color=BLUE, markersize=4, label="mean")
     axes.plot(seen[-1:], means[-1:], "D", color=RED, markersize=7)
     axes.annotate(

@@ -46,8 +46,10 @@ def products_by_loops(queries, keys):
     return torch.tensor(
         [
             [
-                [[sum(a * b for a, b in zip(q, k, strict=True)) for k in head_keys]
-                 for q in head_queries]
+                [
+                    [sum(a * b for a, b in zip(q, k, strict=True)) for k in head_keys]
+                    for q in head_queries
+                ]
                 for head_queries, head_keys in zip(*sequence, strict=True)
             ]
             for sequence in zip(queries.tolist(), keys.tolist(), strict=True)
@@ -197,8 +199,11 @@ def selection_and_mean():
     selection[:, :, 0, 4] = 1.0
     selection[:, :, 1, :] = 1.0 / S
     expected = torch.stack([values[:, :, 4], values.mean(dim=2)], dim=2)
-    expect_close(f"all on key 4; equal ({SIZES.replace('T=5', 'T=2')})", expected,
-                 attention.head_outputs(selection, values))
+    expect_close(
+        f"all on key 4; equal ({SIZES.replace('T=5', 'T=2')})",
+        expected,
+        attention.head_outputs(selection, values),
+    )
 
 
 @outputs("outputs [B,h,T,d_h] are sums over the keys: weight times value")

@@ -147,8 +147,9 @@ def other_shapes_are_refused():
         branch = normal(*shape, seed=57)
         given = f"stream {[B, T, D]}, branch {list(shape)}"
         refuses(given, lambda: block.residual_sum(hidden, branch))
-    refuses(f"stream {[B, 1, D]}, branch {[B, T, D]}",
-            lambda: block.residual_sum(hidden[:, :1], hidden))
+    refuses(
+        f"stream {[B, 1, D]}, branch {[B, T, D]}", lambda: block.residual_sum(hidden[:, :1], hidden)
+    )
 
 
 @residual("stream and branch stay as they were, and both get a gradient")
@@ -167,8 +168,9 @@ whole = exercise("block", 5, "course_lib.block.TransformerBlock.forward")
 
 def example_block(dropout=0.0):
     """Return a float64 block, in evaluation mode, with weights that make every fault visible."""
-    config = Config(vocab_size=5, block_size=11, d_model=D, n_heads=H, n_layers=1, d_ff=FF,
-                    dropout=dropout)
+    config = Config(
+        vocab_size=5, block_size=11, d_model=D, n_heads=H, n_layers=1, d_ff=FF, dropout=dropout
+    )
     with torch.random.fork_rng(devices=[]):
         layer = block.TransformerBlock(config).double()
     generator = torch.Generator().manual_seed(58)

@@ -65,7 +65,9 @@ def unscored_positions_get_zero():
     given = "three targets of -100 out of ten"
     leaf = logits.clone().requires_grad_()
     flat, wanted = leaf.flatten(0, 1), targets.flatten()
-    torch.nn.functional.cross_entropy(flat, wanted, reduction="sum", ignore_index=IGNORED).backward()
+    torch.nn.functional.cross_entropy(
+        flat, wanted, reduction="sum", ignore_index=IGNORED
+    ).backward()
     expect_close(given, leaf.grad, got)
     unscored = got[targets == IGNORED]
     expect_equal(f"the unscored rows, {given}", torch.zeros_like(unscored), unscored)
@@ -86,9 +88,7 @@ def logits_are_left_alone():
     expect_equal("targets after the call", before[1], targets)
 
 
-attention_gradients = exercise(
-    "attention_gradients", 6, "course_lib.gradients.attention_gradients"
-)
+attention_gradients = exercise("attention_gradients", 6, "course_lib.gradients.attention_gradients")
 NAMES = ("values", "weights", "scores", "queries", "keys")  # the way backward
 
 
@@ -111,7 +111,11 @@ def by_autograd(q, k, v, mask, upstream):
 
 def example(seed=62):
     """Return queries, keys, values, a mask with gaps, and an upstream gradient."""
-    q, k, v = normal(B, H, T, K, seed=seed), normal(B, H, S, K, seed=seed + 1), normal(B, H, S, K, seed=seed + 2)
+    q, k, v = (
+        normal(B, H, T, K, seed=seed),
+        normal(B, H, S, K, seed=seed + 1),
+        normal(B, H, S, K, seed=seed + 2),
+    )
     places = torch.arange(T)[:, None] * 3 + torch.arange(S)
     return q, k, v, places % 4 != 1, normal(B, H, T, K, seed=seed + 3)
 
@@ -168,7 +172,9 @@ def arguments_are_left_alone():
     arguments = example()
     before = [tensor.clone() for tensor in arguments]
     by_rule(SIZES, *arguments)
-    for name, old, new in zip(("queries", "keys", "values", "mask", "upstream"), before, arguments, strict=True):
+    for name, old, new in zip(
+        ("queries", "keys", "values", "mask", "upstream"), before, arguments, strict=True
+    ):
         expect_equal(f"{name} after the call", old.double(), new.double())
 
 
@@ -243,7 +249,9 @@ def a_parameter_works_too():
     got = gradients.central_difference(lambda: (u * u).sum(), u, (1,), 0.125)
     expect_slope("the sum of squares of a Parameter, second entry -1/4", -0.5, got)
     if u.grad is not None or not u.is_leaf or not u.requires_grad:
-        raise Mismatch("a Parameter", "a leaf that requires a gradient and has none", "another state")
+        raise Mismatch(
+            "a Parameter", "a leaf that requires a gradient and has none", "another state"
+        )
 
 
 @difference("a plain number may be returned instead of a tensor")
@@ -256,6 +264,11 @@ def a_plain_number():
 @difference("float32 is refused, and so is a step that is not positive")
 def refusals():
     single, u = torch.ones(2), torch.ones(2, dtype=torch.float64)
-    refuses("a float32 tensor", lambda: gradients.central_difference(lambda: single.sum(), single, (0,), 1e-3))
+    refuses(
+        "a float32 tensor",
+        lambda: gradients.central_difference(lambda: single.sum(), single, (0,), 1e-3),
+    )
     for step in (0.0, -1e-3, math.nan):
-        refuses(f"the step {step}", lambda: gradients.central_difference(lambda: u.sum(), u, (0,), step))
+        refuses(
+            f"the step {step}", lambda: gradients.central_difference(lambda: u.sum(), u, (0,), step)
+        )

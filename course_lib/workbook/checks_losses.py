@@ -6,7 +6,14 @@ import torch
 
 from course_lib import losses
 from course_lib.workbook.exercises import exercise
-from course_lib.workbook.mismatch import TOLERANCE, Mismatch, expect_close, expect_equal, refuses, shown
+from course_lib.workbook.mismatch import (
+    TOLERANCE,
+    Mismatch,
+    expect_close,
+    expect_equal,
+    refuses,
+    shown,
+)
 
 B, T, V = 3, 5, 7  # a different prime for every axis, so that a mixed-up axis cannot hide
 
@@ -129,7 +136,9 @@ def ignored_targets_add_nothing():
 @cross_entropy("5 targets of 1 nat and one of 3 nats give 8 nats and 6 targets")
 def rows_of_different_length():
     cost = [1.0] * 5 + [3.0] * 5
-    logits = torch.tensor([[math.log(-math.expm1(-nats)), -nats] for nats in cost], dtype=torch.float64)
+    logits = torch.tensor(
+        [[math.log(-math.expm1(-nats)), -nats] for nats in cost], dtype=torch.float64
+    )
     targets = torch.tensor([[1] * 5, [1] + [losses.IGNORED] * 4])
     given = "a row of 5 targets at 1 nat and a row of one at 3 nats"
     nats, count = nats_and_count(given, logits.view(2, 5, 2), targets)
@@ -150,12 +159,17 @@ def nats_stay_attached():
     logits, targets = example_logits().requires_grad_(), example_targets()
     nats, _ = nats_and_count("logits [3,5,7]", logits, targets)
     if not nats.requires_grad:
-        raise Mismatch("logits that require a gradient", "nats attached to the graph", "detached nats")
+        raise Mismatch(
+            "logits that require a gradient", "nats attached to the graph", "detached nats"
+        )
     nats.backward()
     silent = logits.grad[targets != losses.IGNORED].eq(0).all(dim=-1).any()
     if silent or logits.grad[targets == losses.IGNORED].ne(0).any():
-        raise Mismatch("rows with 5, 2 and 4 scored targets",
-                       "a gradient at the scored positions and at no other", "another pattern")
+        raise Mismatch(
+            "rows with 5, 2 and 4 scored targets",
+            "a gradient at the scored positions and at no other",
+            "another pattern",
+        )
 
 
 @cross_entropy("no scored target is refused with a ValueError")
@@ -179,9 +193,13 @@ def mean_stays_attached():
     got = losses.mean_nats(nats, 8)
     expect_close("12 nats in a tensor and 8 targets", torch.tensor(1.5, dtype=torch.float64), got)
     if not got.requires_grad:
-        raise Mismatch("nats that require a gradient", "a mean attached to the graph", "a detached one")
+        raise Mismatch(
+            "nats that require a gradient", "a mean attached to the graph", "a detached one"
+        )
     got.backward()
-    expect_close("the gradient of the nats, 8 targets", torch.tensor(0.125, dtype=torch.float64), nats.grad)
+    expect_close(
+        "the gradient of the nats, 8 targets", torch.tensor(0.125, dtype=torch.float64), nats.grad
+    )
 
 
 @mean("a count that is not positive is refused with a ValueError")

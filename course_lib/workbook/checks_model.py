@@ -8,7 +8,9 @@ from course_lib.workbook.exercises import exercise
 from course_lib.workbook.mismatch import Mismatch, expect_close, expect_equal, refuses
 
 # A different prime for every axis, so that a mixed-up axis cannot hide.
-CONFIG = Config(vocab_size=11, block_size=7, d_model=10, n_heads=2, n_layers=3, d_ff=13, dropout=0.0)
+CONFIG = Config(
+    vocab_size=11, block_size=7, d_model=10, n_heads=2, n_layers=3, d_ff=13, dropout=0.0
+)
 
 
 def example_model(dropout=0.0):
@@ -18,7 +20,9 @@ def example_model(dropout=0.0):
     network = model.TransformerLM(config, generator=generator).double()
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
+            parameter.add_(
+                0.3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+            )
     return network.eval()
 
 
@@ -47,8 +51,12 @@ def token_row_plus_position_row():
         hidden = network.embed(tokens)
     expected = torch.stack(
         [
-            torch.stack([network.token_embedding.weight[id_] + network.position_embedding.weight[place]
-                         for place, id_ in enumerate(row)])
+            torch.stack(
+                [
+                    network.token_embedding.weight[id_] + network.position_embedding.weight[place]
+                    for place, id_ in enumerate(row)
+                ]
+            )
             for row in tokens.tolist()
         ]
     )
@@ -109,8 +117,11 @@ def tables_and_maps_are_normal():
         # The spread of n draws is known to about 0.02 / sqrt(2 n); six times that is allowed.
         slack = 6 * 0.02 / module.weight.numel() ** 0.5
         if abs(spread - 0.02) > slack or abs(mean) > slack:
-            raise Mismatch(f"{name}.weight", "mean 0 and standard deviation 0.02",
-                           f"mean {mean:.4f} and standard deviation {spread:.4f}")
+            raise Mismatch(
+                f"{name}.weight",
+                "mean 0 and standard deviation 0.02",
+                f"mean {mean:.4f} and standard deviation {spread:.4f}",
+            )
 
 
 @initial("the numbers are drawn in float64 from the generator, module by module, then rounded")
@@ -152,8 +163,11 @@ def result_has_its_form():
         raise Mismatch("tokens [3,5]", "a dictionary", type(output).__name__)
     expect_equal("the keys", ["logits", "loss", "past_key_values"], sorted(output))
     expect_equal("the shape of logits", [3, 5, CONFIG.vocab_size], list(output["logits"].shape))
-    expect_equal("loss and past without targets and cache", [None, None],
-                 [output["loss"], output["past_key_values"]])
+    expect_equal(
+        "loss and past without targets and cache",
+        [None, None],
+        [output["loss"], output["past_key_values"]],
+    )
 
 
 @decoder("logits are embedding, every block in order, final norm, head")

@@ -57,7 +57,18 @@ def leading_mark_goes():
 
 @normalise("nothing else is changed")
 def the_rest_stays():
-    for text in ("", " a\tb \n", "\n\n", COMPOSED, COMBINED, FAMILY, "小禾，。\u3000", "Ａ", "A", "\0\x85\u2028"):
+    for text in (
+        "",
+        " a\tb \n",
+        "\n\n",
+        COMPOSED,
+        COMBINED,
+        FAMILY,
+        "小禾，。\u3000",
+        "Ａ",
+        "A",
+        "\0\x85\u2028",
+    ):
         expect_same(ascii(text), text, tokenizer.normalise_text(text))
 
 

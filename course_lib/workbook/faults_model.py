@@ -49,7 +49,10 @@ def built_with(original, change):
     is_like="a decoder whose head reads the residual stream without the final norm",
     symptom="training works, a little worse; the hand-worked two-layer model gives 1.3133, "
     "not 2.1269",
-    caught_by=["tests/test_ch07_model.py::test_hand_model_through_the_library"],
+    caught_by=[
+        "tests/test_ch07_model.py::test_the_hand_model_has_the_logits_a_and_minus_a",
+        "tests/test_ch07_model.py::test_the_head_reads_the_final_norm",
+    ],
 )
 def no_final_norm(original):
     return forward_with(original, "final_norm", lambda self: nn.Identity())
@@ -61,7 +64,10 @@ def no_final_norm(original):
     place=FORWARD,
     is_like="a decoder whose blocks all read the embeddings instead of one another",
     symptom="a deep model is no better than one of a single block",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_the_loss_is_the_sum_of_nats_over_the_number_of_scored_targets",
+        "tests/test_ch07_model.py::test_every_block_matters_to_the_logits",
+    ],
 )
 def every_block_fed_h0(original):
     def blocks(self):
@@ -85,7 +91,10 @@ def every_block_fed_h0(original):
     place=FORWARD,
     is_like="a decoder that registers N blocks and calls N - 1 of them",
     symptom="the ledger is right, but the parameters of the last block have no gradient",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_every_block_matters_to_the_logits",
+        "tests/test_ch07_model.py::test_each_block_is_fed_by_the_one_before",
+    ],
 )
 def last_block_unused(original):
     def blocks(self):
@@ -101,12 +110,17 @@ def last_block_unused(original):
     place=FORWARD,
     is_like="a decoder that calls the last block only",
     symptom="the parameters of all other blocks have no gradient",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_the_loss_is_the_sum_of_nats_over_the_number_of_scored_targets",
+        "tests/test_ch07_model.py::test_every_block_matters_to_the_logits",
+    ],
 )
 def only_last_block(original):
     def blocks(self):
         *unused, last = self._modules["blocks"]
-        skip = [lambda hidden, *rest, block=block: (hidden, block(hidden, *rest)[1]) for block in unused]
+        skip = [
+            lambda hidden, *rest, block=block: (hidden, block(hidden, *rest)[1]) for block in unused
+        ]
         return [*skip, last]
 
     return forward_with(original, "blocks", blocks)
@@ -119,7 +133,10 @@ def only_last_block(original):
     is_like="a decoder that keeps its blocks in a Python list",
     symptom="parameters() and state_dict() know nothing of the blocks: they never train and "
     "are never saved",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_a_single_scored_target_is_enough",
+        "tests/test_ch07_model.py::test_dropout_changes_the_result_in_training",
+    ],
 )
 def blocks_in_a_list(original):
     def change(self):
@@ -136,7 +153,10 @@ def blocks_in_a_list(original):
     place=INIT,
     is_like="a decoder that uses one block object N times",
     symptom="the ledger is short by N - 1 blocks; layers share their weights",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_a_block_changes_without_the_others",
+        "tests/test_ch07_model.py::test_each_block_keeps_the_prefix_under_two_different_futures",
+    ],
 )
 def one_block_n_times(original):
     def change(self):
@@ -151,7 +171,10 @@ def one_block_n_times(original):
     place=INIT,
     is_like="a decoder whose position table is a plain tensor that requires a gradient",
     symptom="the table gets a gradient, but no optimizer moves it and no checkpoint holds it",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_position_t_adds_row_t_of_the_position_table",
+        "tests/test_ch07_model.py::test_the_submodules_have_the_names_of_the_contract",
+    ],
 )
 def plain_tensor(original):
     def change(self):
@@ -168,7 +191,10 @@ def plain_tensor(original):
     place=INIT,
     is_like="a decoder with one linear map that is silently frozen",
     symptom="one tensor is the same after any number of steps",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_every_parameter_is_trainable",
+        "tests/test_ch07_fixed_batch.py::test_a_frozen_block_is_refused_by_the_name_of_its_parameter",
+    ],
 )
 def frozen_layer(original):
     def change(self):
@@ -183,7 +209,10 @@ def frozen_layer(original):
     place=INIT,
     is_like="a decoder whose mask is a parameter",
     symptom="the ledger is too long by C x C a block",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_registration_decides_parameters_moves_and_state_dict",
+        "tests/test_ch07_model.py::test_the_state_dict_has_the_names_and_shapes_of_the_contract_and_no_other",
+    ],
 )
 def mask_a_parameter(original):
     def change(self):
@@ -200,7 +229,10 @@ def mask_a_parameter(original):
     place=WEIGHTS,
     is_like="a decoder whose weights all start at zero",
     symptom="the loss stays near ln V: no path lets a gradient through",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_another_seed_gives_other_weights",
+        "tests/test_ch07_model.py::test_no_two_weights_start_equal",
+    ],
 )
 def zero_init(original):
     def initialise(model, generator=None):
@@ -219,7 +251,10 @@ def zero_init(original):
     place=WEIGHTS,
     is_like="a decoder whose weights start fifty times too wide (standard deviation 1)",
     symptom="the first loss is far above ln V",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_the_loss_is_divided_by_the_count_once",
+        "tests/test_ch07_model.py::test_a_new_model_is_close_to_uniform_but_not_uniform",
+    ],
 )
 def wide_init(original):
     def initialise(model, generator=None):
@@ -238,7 +273,10 @@ def wide_init(original):
     place=WEIGHTS,
     is_like="a decoder that keeps the framework's default initial weights",
     symptom="embeddings start at standard deviation 1 instead of 0.02",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_biases_and_shifts_start_at_0_and_gains_at_1",
+        "tests/test_ch07_model.py::test_the_loss_is_divided_by_the_count_once",
+    ],
 )
 def framework_init(original):
     return lambda model, generator=None: None
@@ -250,7 +288,10 @@ def framework_init(original):
     place=FORWARD,
     is_like="a decoder whose loss was taken off the graph, as `.item()` does",
     symptom="backward() refuses: the loss does not require a gradient",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_fixed_batch.py::test_a_loss_that_is_not_finite_is_refused",
+        "tests/test_ch07_model.py::test_a_true_character_equal_to_the_padding_id_is_scored",
+    ],
 )
 def detached_loss(original):
     def forward(self, *arguments, **options):
@@ -268,7 +309,10 @@ def detached_loss(original):
     place=FORWARD,
     is_like="a decoder whose mean loss is divided by the number of tokens once more",
     symptom="the first loss is far below ln V, and shrinks as batches grow",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_the_loss_is_divided_by_the_count_once",
+        "tests/test_ch07_model.py::test_the_loss_is_the_sum_of_nats_over_the_number_of_scored_targets",
+    ],
 )
 def divided_twice(original):
     def forward(self, tokens, targets=None, *arguments, **options):
@@ -286,7 +330,10 @@ def divided_twice(original):
     place=FORWARD,
     is_like="a decoder that shifts the targets inside, though they are shifted already",
     symptom="the loss on a text it has learned stays high: it is asked for the token after next",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_targets_outside_the_contract_are_refused_naming_what_was_got",
+        "tests/test_ch07_model.py::test_a_true_character_equal_to_the_padding_id_is_scored",
+    ],
 )
 def shifts_again(original):
     def forward(self, tokens, targets=None, *arguments, **options):
@@ -303,7 +350,10 @@ def shifts_again(original):
     place=FORWARD,
     is_like="a decoder that writes into the tokens it was given",
     symptom="the same batch gives another loss the second time",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_dropout_0_leaves_training_and_evaluation_equal",
+        "tests/test_ch07_model.py::test_forward_changes_neither_tokens_nor_targets",
+    ],
 )
 def tokens_overwritten(original):
     def forward(self, tokens, *arguments, **options):
@@ -320,7 +370,10 @@ def tokens_overwritten(original):
     place=FORWARD,
     is_like="a decoder that returns the logits of the last position only",
     symptom="logits are [B,1,V]; one prediction a window is trained",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch07_model.py::test_a_prefix_has_the_same_logits_under_two_different_futures",
+        "tests/test_ch07_model.py::test_the_logits_of_a_position_depend_on_each_token_up_to_it_and_on_none_after",
+    ],
 )
 def last_position_only(original):
     def forward(self, *arguments, **options):

@@ -24,7 +24,10 @@ CANONICAL = "course_lib.files.canonical_json"
     place="course_lib.losses.evaluation_mode",
     is_like="an evaluation with dropout still on",
     symptom="the same checkpoint gives another loss each time, and too high a one",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch09_evaluation.py::test_dropout_does_not_count_in_evaluation",
+        "tests/test_ch09_evaluation.py::test_evaluating_twice_gives_the_same_to_the_last_digit",
+    ],
 )
 def dropout_in_evaluation(original):
     @contextlib.contextmanager
@@ -41,7 +44,10 @@ def dropout_in_evaluation(original):
     place="course_lib.losses.evaluation_mode",
     is_like="an evaluation that leaves the model in evaluation mode",
     symptom="after the first look, whoever trains on trains without dropout",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch09_evaluation.py::test_the_mode_comes_back_also_when_the_evaluation_raised",
+        "tests/test_ch09_evaluation.py::test_an_evaluation_leaves_the_model_and_the_random_stream_as_they_were",
+    ],
 )
 def left_in_evaluation_mode(original):
     @contextlib.contextmanager
@@ -58,7 +64,9 @@ def left_in_evaluation_mode(original):
     place="course_lib.losses.pool_loss",
     is_like="a pool loss that is the mean of the means of its batches",
     symptom="the loss depends on the batch size",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch09_evaluation.py::test_a_pool_loss_is_a_sum_and_a_count_and_no_mean_of_means",
+    ],
 )
 def mean_of_batch_means(original):
     def pool_loss(model, tokens, targets, batch_size):
@@ -80,7 +88,10 @@ def mean_of_batch_means(original):
     place="course_lib.evaluation.totals",
     is_like="totals that count one target too few",
     symptom="sum over count is not the loss that is reported",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch09_evaluation.py::test_a_perplexity_too_large_for_a_number_is_none",
+        "tests/test_ch09_evaluation.py::test_each_document_has_its_own_row_and_they_add_up",
+    ],
 )
 def one_target_too_few(original):
     def totals(nats, targets):
@@ -99,7 +110,10 @@ def one_target_too_few(original):
     place="course_lib.evaluation.by_kind",
     is_like="an evaluation that counts unknown characters as known",
     symptom="nobody sees that a handful of unknown characters carries much of the loss",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch09_evaluation.py::test_known_unknown_and_eos_are_totalled_apart",
+        "tests/test_ch09_evaluation.py::test_the_counts_of_the_course_documents",
+    ],
 )
 def unknown_folded_in(original):
     def by_kind(nats, targets):
@@ -115,7 +129,10 @@ def unknown_folded_in(original):
     place="course_lib.evaluation.CountModel.__init__",
     is_like="a count that has seen texts it is then scored on",
     symptom="the baseline is far too good",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch09_evaluation.py::test_the_bigram_by_hand",
+        "tests/test_ch09_evaluation.py::test_the_probabilities_of_every_possible_target_sum_to_one",
+    ],
 )
 def baseline_counts_the_test(original):
     def __init__(self, documents_ids, vocab_size):
@@ -131,7 +148,10 @@ def baseline_counts_the_test(original):
     place=EMBED,
     is_like="a decoder that counts positions from 0 in every call",
     symptom="with a cache the text differs from the text without one",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_cache.py::test_cached_equals_uncached_for_any_weights_and_tokens",
+        "tests/test_ch10_cache.py::test_cached_positions_go_on_where_the_past_ended",
+    ],
 )
 def cache_positions_reset(original):
     return lambda self, tokens, past_length=0: original(self, tokens, 0)
@@ -148,7 +168,10 @@ def unchecked_length(past, *_):
     place=FORWARD,
     is_like="a decoder that wraps positions around at C",
     symptom="beyond the context the model is told that it is at the beginning again",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_cache.py::test_positions_beyond_the_ceiling_are_refused",
+        "tests/test_ch10_cache.py::test_the_cache_of_another_model_is_refused",
+    ],
 )
 def positions_wrapped(original):
     def forward(self, tokens, targets=None, past_key_values=None, use_cache=False):
@@ -156,7 +179,8 @@ def positions_wrapped(original):
 
         def embed(tokens, past_length=0):
             positions = torch.arange(past_length, past_length + tokens.shape[1]) % C
-            return self.token_embedding(tokens) + self.position_embedding(positions)
+            hidden = self.token_embedding(tokens) + self.position_embedding(positions)
+            return self.embedding_dropout(hidden)
 
         unchecked = replaced("course_lib.model.check_past", unchecked_length)
         with unchecked, attribute(self, "embed", embed):
@@ -171,7 +195,10 @@ def positions_wrapped(original):
     place=FORWARD,
     is_like="a decoder whose cache grows past the context, at the last position for ever",
     symptom="beyond the context the text degrades, and memory grows",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_cache.py::test_positions_beyond_the_ceiling_are_refused",
+        "tests/test_ch10_cache.py::test_the_cache_of_another_model_is_refused",
+    ],
 )
 def cache_not_truncated(original):
     def forward(self, tokens, targets=None, past_key_values=None, use_cache=False):
@@ -179,7 +206,8 @@ def cache_not_truncated(original):
 
         def embed(tokens, past_length=0):
             positions = torch.arange(past_length, past_length + tokens.shape[1]).clamp(max=last)
-            return self.token_embedding(tokens) + self.position_embedding(positions)
+            hidden = self.token_embedding(tokens) + self.position_embedding(positions)
+            return self.embedding_dropout(hidden)
 
         unchecked = replaced("course_lib.model.check_past", unchecked_length)
         with unchecked, attribute(self, "embed", embed):
@@ -194,7 +222,10 @@ def cache_not_truncated(original):
     place="course_lib.attention.as_key_value",
     is_like="a decoder that stretches the cache of another batch to fit",
     symptom="rows of a batch continue each other's texts",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_cache.py::test_the_cache_of_another_batch_is_refused",
+        "tests/test_ch10_cache.py::test_a_past_is_still_good_after_a_refused_step",
+    ],
 )
 def cache_of_another_batch(original):
     def as_key_value(past, keys):
@@ -212,7 +243,9 @@ def cache_of_another_batch(original):
     place="course_lib.attention.KeyValue.extend",
     is_like="a cache that two futures of one past write into",
     symptom="trying one continuation changes another",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_cache.py::test_two_futures_of_one_past_do_not_disturb_each_other",
+    ],
 )
 def cache_shared_by_two_futures(original):
     def extend(self, *arguments):
@@ -229,7 +262,10 @@ def cache_shared_by_two_futures(original):
     place="course_lib.attention.causal_mask",
     is_like="a mask that counts queries from 0, though they are the last of the keys",
     symptom="with a cache a single query sees the first key only",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_cache.py::test_the_block_with_a_past_equals_the_block_without",
+        "tests/test_ch10_cache.py::test_a_past_made_without_gradients_serves_a_step_with_them",
+    ],
 )
 def query_sees_first_keys(original):
     def causal_mask(query_count, key_count, device=None):
@@ -244,7 +280,10 @@ def query_sees_first_keys(original):
     place="course_lib.generation.generate",
     is_like="a cached generation that has forgotten all but the last token of the prompt",
     symptom="the cached and the uncached text part at the first token",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch10_generation.py::test_the_cost_of_sliding_is_counted_in_encoded_positions",
+        "tests/test_ch10_generation.py::test_each_step_has_the_logits_of_the_oracle_on_the_stated_window",
+    ],
 )
 def prompt_forgotten(original):
     def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, forced=None):
@@ -268,7 +307,10 @@ def policy_changed(original, change):
     place=DISTRIBUTION,
     is_like="a temperature that the logits are multiplied by",
     symptom="a higher temperature makes the text tamer",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch11_decoding.py::test_a_temperature_of_a_thousand_is_nearly_uniform_and_keeps_the_order",
+        "tests/test_ch11_decoding.py::test_a_huge_temperature_is_uniform_over_what_may_be_chosen",
+    ],
 )
 def temperature_multiplied(original):
     def change(policy):
@@ -285,11 +327,16 @@ def temperature_multiplied(original):
     place=DISTRIBUTION,
     is_like="a top-k that keeps k + 1 tokens",
     symptom="top-k 1 is not greedy",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch11_decoding.py::test_ties_in_a_large_vocabulary_take_the_lowest_id",
+        "tests/test_ch11_decoding.py::test_of_a_tie_the_lowest_id_is_taken",
+    ],
 )
 def top_k_one_too_many(original):
     def change(policy):
-        return policy if policy.top_k is None else dataclasses.replace(policy, top_k=policy.top_k + 1)
+        return (
+            policy if policy.top_k is None else dataclasses.replace(policy, top_k=policy.top_k + 1)
+        )
 
     return policy_changed(original, change)
 
@@ -300,7 +347,10 @@ def top_k_one_too_many(original):
     place=DISTRIBUTION,
     is_like="a top-p that is never applied",
     symptom="unlikely characters appear although the mass was limited",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch11_decoding.py::test_the_least_mass_that_can_be_asked_for_keeps_the_most_likely",
+        "tests/test_ch11_decoding.py::test_top_p_keeps_the_fewest_whose_mass_reaches_p",
+    ],
 )
 def top_p_ignored(original):
     return policy_changed(original, lambda policy: dataclasses.replace(policy, top_p=None))
@@ -312,7 +362,10 @@ def top_p_ignored(original):
     place=DISTRIBUTION,
     is_like="a decoding that may emit BOS and UNK although the policy says no",
     symptom="the replacement mark stands in generated text",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch11_decoding.py::test_temperature_zero_takes_the_most_likely_token",
+        "tests/test_ch11_decoding.py::test_unk_and_bos_are_never_chosen_and_the_others_share_their_mass",
+    ],
 )
 def unknown_emitted(original):
     return policy_changed(original, lambda policy: dataclasses.replace(policy, raw=True))
@@ -324,7 +377,9 @@ def unknown_emitted(original):
     place="course_lib.generation.choose_token",
     is_like="a decoding that draws from torch's global stream",
     symptom="the same seed does not give the same text",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch11_decoding.py::test_the_same_seed_draws_the_same_tokens",
+    ],
 )
 def draws_from_the_global_stream(original):
     return lambda logits, policy, generator: original(logits, policy, None)
@@ -336,7 +391,9 @@ def draws_from_the_global_stream(original):
     place="course_lib.generation.generate",
     is_like="a generation that goes on after the end of text",
     symptom="every text has the greatest length",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch11_decoding.py::test_a_model_that_prefers_eos_stops_at_once",
+    ],
 )
 def eos_ignored(original):
     def generate(model, prompt_ids, max_new_tokens, policy=None, *arguments, **options):
@@ -354,7 +411,10 @@ def eos_ignored(original):
     place=CANONICAL,
     is_like="a digest that depends on the order in which keys were entered",
     symptom="the same manifest, written by another program, has another digest",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch12_manifest.py::test_the_order_of_keys_does_not_matter_at_any_depth",
+        "tests/test_ch12_manifest.py::test_what_has_no_canonical_form_is_refused",
+    ],
 )
 def digest_by_insertion_order(original):
     def canonical_json(value):
@@ -369,7 +429,10 @@ def digest_by_insertion_order(original):
     place=CANONICAL,
     is_like="a digest of JSON with escaped characters",
     symptom="the digest is not the one the specification gives for texts beyond ASCII",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch12_manifest.py::test_characters_stand_as_themselves_in_utf_8",
+        "tests/test_ch12_manifest.py::test_what_has_no_canonical_form_is_refused",
+    ],
 )
 def digest_of_escapes(original):
     def canonical_json(value):
@@ -384,7 +447,9 @@ def digest_of_escapes(original):
     place="course_lib.checkpointing.weights_digest",
     is_like="a weights digest over names and shapes, without the values",
     symptom="every checkpoint of one Config has the same digest",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch08_checkpoint.py::test_the_weights_digest_covers_name_type_shape_and_every_bit",
+    ],
 )
 def weights_digest_of_names(original):
     return lambda weights: original({name: list(tensor.shape) for name, tensor in weights.items()})
@@ -393,16 +458,19 @@ def weights_digest_of_names(original):
 @fault(
     "report-of-another-checkpoint",
     chapter=12,
-    place="course_lib.manifest.register_result",
+    place="course_lib.manifest.register_file",
     is_like="a result that is registered without saying which weights it is of",
     symptom="the test loss of one checkpoint stands in the folder of another",
-    caught_by=[],
+    caught_by=[
+        "tests/test_ch12_manifest.py::test_a_registered_result_names_the_weights_it_was_made_from"
+    ],
 )
 def report_of_another_checkpoint(original):
-    def register_result(folder, name, **facts):
-        return original(folder, name, **{**facts, "weights": "0" * 64})
+    def register_file(manifest, folder, name, **facts):
+        changed = {"weights": "0" * 64} if "weights" in facts else {}
+        return original(manifest, folder, name, **{**facts, **changed})
 
-    return register_result
+    return register_file
 
 
 @fault(
@@ -411,7 +479,9 @@ def report_of_another_checkpoint(original):
     place="course_lib.files.json_text",
     is_like="a JSON writer that writes NaN",
     symptom="other programs cannot read the record",
-    caught_by=[],
+    caught_by=[
+        "tests/test_files.py::test_refused_json_leaves_the_old_file",
+    ],
 )
 def nan_in_json(original):
     def json_text(value):

@@ -219,8 +219,7 @@ def _scale(generator):
         f"{heads} heads of width d_h = {width} make up the model width d = {heads * width}.\n"
         f"A query and a key of one head have the dot product {raw}.\n"
         "What is the score?  What would it be after a division by sqrt(d)?",
-        f"{raw} / {root} = {right};  "
-        f"by sqrt(d) it would be {raw} / {root * heads_root} = {wrong}",
+        f"{raw} / {root} = {right};  by sqrt(d) it would be {raw} / {root * heads_root} = {wrong}",
         {"raw": raw, "head_width": width, "heads": heads},
         (right, wrong),
     )

@@ -150,7 +150,8 @@ def _residual_sums(generator):
 
     def plus(one, other):
         return tuple(
-            tuple(a + b for a, b in zip(*rows, strict=True)) for rows in zip(one, other, strict=True)
+            tuple(a + b for a, b in zip(*rows, strict=True))
+            for rows in zip(one, other, strict=True)
         )
 
     value = plus(plus(hidden, attention), feedforward)

@@ -7,6 +7,7 @@ from typing import Callable
 from course_lib.errors import InputError
 from course_lib.workbook.replacing import original, replaced
 
+
 @dataclass(frozen=True)
 class Fault:
     """One mistake.
@@ -59,4 +60,3 @@ def planted(id_):
     entry = FAULTS[id_]
     with replaced(entry.place, entry.make(original(entry.place))):
         yield entry
-
