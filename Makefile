@@ -28,7 +28,7 @@ book: environment ## train the reference run if it is not there, then build the 
 	@$(VENV) -m book.build
 
 test: environment ## run every test, plant every fault, then run every notebook and compare
-	$(VENV) -m pytest tests $(WORKERS)
+	$(VENV) -m $(if $(JOBS),pytest tests $(WORKERS),tests.run_tests --output evidence/my-tests.json)
 	$(VENV) -m tests.faults
 	$(VENV) -m pytest --nbval --nbval-current-env notebooks
 

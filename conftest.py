@@ -23,7 +23,7 @@ PROFILE = pytest.StashKey[tempfile.TemporaryDirectory]()
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TQDM_DISABLE"] = "1"
 
 
