@@ -144,4 +144,5 @@ def main(root=notebooks.ROOT):
 
 
 if __name__ == "__main__":
+    notebooks.take_no_options("book.build", __doc__)
     sys.exit(main())

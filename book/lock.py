@@ -16,6 +16,8 @@ from pathlib import Path
 
 from packaging.markers import Marker
 
+from book import notebooks
+
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 PLATFORMS = (
@@ -83,4 +85,5 @@ def main():
 
 
 if __name__ == "__main__":
+    notebooks.take_no_options("book.lock", __doc__)
     main()

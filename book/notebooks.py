@@ -5,6 +5,7 @@ notebooks/NAME.ipynb is made from it by book.execute and holds the outputs.
 The checks here read both and return sentences, one for each thing wrong.
 """
 
+import argparse
 import hashlib
 import json
 import re
@@ -14,6 +15,18 @@ import jupytext
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def take_no_options(module, description):
+    """Let --help explain a command that has no options, and refuse any other word."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.parse_args()
+
 
 # Where the notebook keeps the digests of the code that was run.
 EXECUTED = "executed_sources"

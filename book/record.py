@@ -191,5 +191,6 @@ def help_text(command):
 
 
 if __name__ == "__main__":
+    notebooks.take_no_options("book.record", __doc__)
     torch.set_num_threads(1)
     sys.exit(record())

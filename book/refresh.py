@@ -8,7 +8,7 @@ read the difference before keeping it.
 
 import sys
 
-from book import build, execute, reference
+from book import build, execute, notebooks, reference
 
 EVALUATE = (
     "-m course_lib.evaluate --checkpoint runs/reference/checkpoint.pt --split {split} "
@@ -34,4 +34,5 @@ def main():
 
 
 if __name__ == "__main__":
+    notebooks.take_no_options("book.refresh", __doc__)
     sys.exit(main())

@@ -154,6 +154,27 @@ def as_path(text):
     return os.fsdecode(text.encode("utf-8"))
 
 
+def corpus_folder(given, checkpoint):
+    """Return the folder of the corpus: the one given, or else the one trained on.
+
+    Args:
+        given: what was typed with --data, or None.
+        checkpoint: a loaded checkpoint, or None.
+
+    Raises:
+        UsageError: when the folder the checkpoint names is not here.
+    """
+    if given or checkpoint is None or checkpoint["data"]["folder"] is None:
+        return given
+    folder = as_path(checkpoint["data"]["folder"])
+    if not os.path.isdir(folder):
+        raise UsageError(
+            f"the checkpoint was trained on the corpus folder {folder}, which is not here.",
+            repair="say with --data where that corpus is",
+        )
+    return folder
+
+
 class StopRequest:
     """Turns the first Ctrl-C into a wish that is granted after the step it falls into.
 

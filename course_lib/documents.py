@@ -136,7 +136,8 @@ def verify_checksums(folder):
             got=f"SHA-256 {sha256_bytes(content)}",
             repair="restore the file with line ends LF, not CRLF"
             if only_ends
-            else "restore the file, or record the new corpus on purpose",
+            else "restore the file, or record the new content on purpose: "
+            f"python data/count.py {folder} --write-checksums",
         )
 
 

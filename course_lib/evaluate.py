@@ -4,7 +4,14 @@ import sys
 
 from course_lib import manifest
 from course_lib.checkpointing import load_checkpoint, load_model
-from course_lib.command import add_threads, as_path, make_parser, positive_int, run, use_threads
+from course_lib.command import (
+    add_threads,
+    corpus_folder,
+    make_parser,
+    positive_int,
+    run,
+    use_threads,
+)
 from course_lib.documents import SPLITS, load_corpus
 from course_lib.evaluation import evaluate
 from course_lib.files import sha256_file
@@ -56,12 +63,12 @@ def main(arguments):
     use_threads(options.threads)
     manifest.check_output(options.output, KIND)
     checkpoint = load_checkpoint(options.checkpoint)
-    saved_folder = checkpoint["data"]["folder"]
-    corpus = load_corpus(options.data or (saved_folder and as_path(saved_folder)))
+    corpus = load_corpus(corpus_folder(options.data, checkpoint))
     if corpus.digest != checkpoint["data"]["digest"]:
         print(
-            f"warning: {corpus.name} is not the corpus the model was trained on "
-            f"({checkpoint['data']['name']}).",
+            f"warning: this {corpus.name} is not the corpus the model was trained on: "
+            f"digest {corpus.digest[:12]}..., not {checkpoint['data']['name']} with "
+            f"{checkpoint['data']['digest'][:12]}...",
             file=sys.stderr,
         )
     tokenizer = CharTokenizer.from_dict(checkpoint["vocabulary"])

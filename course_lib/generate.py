@@ -38,12 +38,17 @@ def parse(arguments):
         metavar="X",
         help="0 takes the most likely character (default); above 0 draws, wilder as it grows",
     )
-    add("--top-k", type=positive_int, metavar="K", help="draw among the K most likely only")
+    add(
+        "--top-k",
+        type=positive_int,
+        metavar="K",
+        help="draw among the K most likely only; has no effect at temperature 0",
+    )
     add(
         "--top-p",
         type=float,
         metavar="P",
-        help="draw among the most likely whose probabilities reach P only",
+        help="draw among the most likely whose probabilities reach P only; no effect at temperature 0",
     )
     add("--seed", type=natural_int, default=7, metavar="N", help="of the draws (default 7)")
     add(
@@ -86,7 +91,7 @@ def main(arguments):
     if unknown:
         print(
             f"note: the model has never seen {len(unknown)} of the prompt's characters: "
-            f"{' '.join(sorted(set(unknown)))}",
+            f"{' '.join(visible(character) for character in sorted(set(unknown)))}",
             file=sys.stderr,
         )
     use_cache = not options.no_cache
@@ -97,6 +102,11 @@ def main(arguments):
         manifest.write_result(options.output, record, options.checkpoint)
     print(record["text"])
     return 0
+
+
+def visible(character):
+    """Return a character, or its code point where it would not be seen or would do harm."""
+    return character if character.isprintable() else f"U+{ord(character):04X}"
 
 
 if __name__ == "__main__":

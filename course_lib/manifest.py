@@ -10,6 +10,7 @@ import torch
 import course_lib
 from course_lib.checkpointing import (
     STATE_FIELDS,
+    load_checkpoint,
     make_checkpoint,
     save_checkpoint,
     training_state_digest,
@@ -215,6 +216,28 @@ def run_folder(path, may_be_used=False):
             refuse_used(path)  # another process may have been quicker
         remove_stale_temporaries(path)
         yield path
+
+
+def refuse_other_run(folder, checkpoint):
+    """Refuse to go on in a folder whose own checkpoint is not the one resumed from.
+
+    Called with the folder's lock held: what stands there may be further on, or of another
+    run, and would be lost.
+
+    Raises:
+        UsageError: naming both steps.
+    """
+    try:
+        there = load_checkpoint(folder / CHECKPOINT_NAME)
+    except CourseError:
+        return  # none, or one that nothing could go on from
+    if training_state_digest(there) != training_state_digest(checkpoint):
+        raise UsageError(
+            f"{folder / CHECKPOINT_NAME} is not the checkpoint that is resumed: it would be lost.",
+            expected=f"the same training state, at step {checkpoint['step']}",
+            got=f"another training state, at step {there['step']}",
+            repair="choose another --output-dir",
+        )
 
 
 def refuse_used(folder):

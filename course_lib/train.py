@@ -13,7 +13,7 @@ from course_lib.command import (
     INTERRUPTED,
     StopRequest,
     add_threads,
-    as_path,
+    corpus_folder,
     as_text,
     make_parser,
     natural_int,
@@ -50,7 +50,12 @@ def parse(arguments):
         "python -m course_lib.train --output-dir runs/my-model --steps 160",
     )
     add = parser.add_argument
-    add("--output-dir", required=True, metavar="DIR", help="new or empty folder for the run")
+    add(
+        "--output-dir",
+        required=True,
+        metavar="DIR",
+        help="new or empty folder for the run; with --resume also the run's own folder",
+    )
     add("--resume", metavar="CHECKPOINT", help="go on with this checkpoint.pt")
     add("--data", metavar="DIR", help="corpus folder (default: the course's 24 documents)")
     add(
@@ -115,13 +120,14 @@ def main(arguments):
         print(f"warning: {change}", file=sys.stderr)
     same_folder = checkpoint is not None and is_same_folder(options.output_dir, options.resume)
     with manifest.run_folder(options.output_dir, same_folder) as folder:
+        if same_folder:
+            manifest.refuse_other_run(folder, checkpoint)
         return train(trainer, data_folder, folder, options, checkpoint)
 
 
 def prepare(options, checkpoint):
     """Return the trainer and the folder of its corpus; nothing has been written yet."""
-    saved_folder = checkpoint and checkpoint["data"]["folder"]
-    folder = options.data or (saved_folder and as_path(saved_folder))
+    folder = corpus_folder(options.data, checkpoint)
     corpus = load_corpus(folder)
     tokenizer = CharTokenizer.fit(corpus.texts("train"))
     settings = TrainingSettings(**chosen(options, SETTING_OPTIONS, checkpoint, "settings"))

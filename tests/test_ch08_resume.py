@@ -403,6 +403,39 @@ def test_resuming_into_the_same_folder_is_allowed(run, data, tmp_path):
     assert runs.differences(state_of(straight), state_of(folder)) == []
 
 
+def test_resuming_an_older_checkpoint_does_not_replace_the_newer_one_of_the_folder(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run")
+    assert go_on(folder / "checkpoint.pt", tmp_path / "on", "--steps", 12).code == 0
+    shutil.copy(folder / "checkpoint.pt", folder / "older.pt")
+    shutil.copy(tmp_path / "on" / "checkpoint.pt", folder / "checkpoint.pt")
+    before = runs.digests(folder)
+    done = go_on(folder / "older.pt", folder, "--steps", 11)
+    assert done.code == 2 and "would be lost" in done.err
+    assert runs.digests(folder) == before
+
+
+def test_a_second_resume_that_loaded_too_early_is_refused(run, tmp_path, monkeypatch):
+    folder = shutil.copytree(run, tmp_path / "run")
+    prepare = train.prepare
+
+    def another_is_quicker(options, checkpoint):
+        monkeypatch.setattr(train, "prepare", prepare)
+        assert go_on(folder / "checkpoint.pt", folder, "--steps", 13).code == 0
+        return prepare(options, checkpoint)
+
+    monkeypatch.setattr(train, "prepare", another_is_quicker)
+    done = go_on(folder / "checkpoint.pt", folder, "--steps", 11)
+    assert done.code == 2 and "would be lost" in done.err
+    assert loaded(folder)["step"] == 13
+
+
+def test_a_corpus_folder_that_is_gone_is_told_as_the_checkpoints(run, data, tmp_path):
+    moved = {**loaded(run), "data": {**loaded(run)["data"], "folder": str(tmp_path / "gone")}}
+    checkpointing.save_checkpoint(tmp_path / "a.pt", moved)
+    done = runs.call(train, "--resume", tmp_path / "a.pt", "--output-dir", tmp_path / "on")
+    assert done.code == 2 and "which is not here" in done.err and "--data" in done.err
+
+
 def test_a_resumed_run_keeps_the_history_and_says_where_it_went_on(run, tmp_path):
     assert go_on(run / "checkpoint.pt", tmp_path / "on", "--steps", 12).code == 0
     metrics = runs.record(tmp_path / "on" / "metrics.json")
