@@ -18,6 +18,7 @@ from course_lib import (
     train,
     windows,
 )
+from course_lib.documents import load_corpus
 from tests import oracles, runs
 
 BATCH_SIZES = (1, 2, 7, 64)
@@ -527,7 +528,18 @@ def test_evaluating_on_another_corpus_warns_by_name(run, tmp_path):
     texts = {**runs.TEXTS, "test": ["小禾看书。"]}
     other = runs.write_corpus(tmp_path / "other", texts, name="other")
     ended = runs.ok(evaluate, "--checkpoint", run / "checkpoint.pt", "--data", other)
-    assert "warning: other is not the corpus the model was trained on (tiny)" in ended.err
+    assert "warning: this other is not the corpus the model was trained on" in ended.err
+    assert "not tiny with" in ended.err
+
+
+def test_evaluating_on_a_changed_corpus_of_the_same_name_shows_both_digests(run, tmp_path):
+    texts = {**runs.TEXTS, "test": ["小禾看书。"]}
+    other = runs.write_corpus(tmp_path / "other", texts)
+    ended = runs.ok(evaluate, "--checkpoint", run / "checkpoint.pt", "--data", other)
+    trained_on = runs.record(run / "run-manifest.json")["data"]["digest"]
+    here = load_corpus(other).digest
+    assert f"digest {here[:12]}" in ended.err and trained_on[:12] in ended.err
+    assert here != trained_on
 
 
 def test_evaluating_keeps_the_vocabulary_of_the_checkpoint_on_another_corpus(run, tmp_path):
