@@ -154,8 +154,9 @@ def faults_of(result):
             sentences.append(f"{name} survives: no test of chapter {FAULTS[name].chapter} fails")
         elif not FAULTS[name].caught_by:
             sentences.append(f"{name}: the catalogue names no test that catches it")
+        # At least one named test must catch it; a second name may hang on a random draw.
         for named in FAULTS[name].caught_by:
-            if named not in tests:
+            if not set(FAULTS[name].caught_by) & set(tests):
                 sentences.append(f"{name} is not caught by {named}, which the catalogue names")
     return sentences
 
