@@ -1,7 +1,7 @@
 """Make again everything that is recorded: python -m book.refresh
 
 In order: the reference run with its evaluation and one generation, the record
-of it under book/, every notebook, the site. It stops at the first step that
+of it under book/, the stored measurements, every notebook, the site. It stops at the first step that
 fails. Run it after a change of the library, the data or a pinned version, and
 read the difference before keeping it.
 """
@@ -23,6 +23,7 @@ COMMANDS = (
     EVALUATE.format(split="validation").split(),
     GENERATE.split(),
     ["-m", "book.record"],
+    ["-m", "book.measurements"],
 )
 
 
