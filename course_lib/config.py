@@ -1,6 +1,6 @@
 """The size of a model, and the one legend of axis letters.
 
-Axis letters, used in variable names such as ``scores_BHTS`` and in shape comments:
+Axis letters, used in variable names such as ``scores_BHTS`` and in shape comments::
 
     B  batch                         V  vocabulary size
     T  query positions (tokens fed)  C  maximum context (block_size)

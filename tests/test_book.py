@@ -11,8 +11,9 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
+import course_lib
 from book import build, execute, notebooks, reference
-from conftest import CHROMIUM_NAMES
+from tests.conftest import scratch_copy
 from tests.test_notebooks import put, raised, write_pair
 
 pytestmark = pytest.mark.process
@@ -20,6 +21,12 @@ pytestmark = pytest.mark.process
 ROOT = notebooks.ROOT
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 STATIC = ROOT / "book" / "_static"
+
+
+def table_of_chapters():
+    """The rows of the table in `course_lib`: (label, module names)."""
+    rows = course_lib.__doc__.split("chapter  modules\n")[1].split("\n\n")[0].splitlines()
+    return [(label, names) for label, *names in map(str.split, rows)]
 
 
 # What the configuration names.
@@ -35,15 +42,31 @@ def test_every_page_under_book_is_in_the_table_of_contents():
     assert pages == {page for page in build.pages(ROOT) if page.startswith("book/")}
 
 
-def test_first_page_calls_exactly_the_chapters_of_the_book_ready():
+def test_the_first_page_links_to_exactly_the_chapters_of_the_book():
     text = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (.+?) \| .+? \| (ready|in preparation) \|$", text, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 13))
-    ready = [re.search(r"\(\.\./(notebooks/\w+)\)", title) for _, title, state in rows
-             if state == "ready"]
-    in_book = [page for page in build.pages(ROOT) if page.startswith("notebooks/")]
-    assert [match and match.group(1) for match in ready] == in_book
-    assert not any("](" in title for _, title, state in rows if state == "in preparation")
+    rows = re.findall(r"^\| (\d+) \| \[.+?\]\(\.\./(notebooks/\w+)\) \|", text, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 13))
+    chapters = [page for page in build.pages(ROOT) if re.match(r"notebooks/\d", page)]
+    assert [page for _, page in rows] == chapters
+
+
+def test_the_map_of_the_chapters_names_their_modules():
+    """The table of the first page and that of the library say the same."""
+    text = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|.*\|(.*)\|[^|]*\|$", text, re.MULTILINE)
+    named = {int(number): set(re.findall(r"`(\w+)`", cell)) for number, cell in rows}
+    for label, modules in table_of_chapters():
+        if label.isdigit():
+            assert set(modules) <= named[int(label)], f"chapter {label}"
+
+
+def test_the_page_of_the_library_shows_every_module_of_the_chapters():
+    text = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"automodule:: course_lib\.(\w+)\n", text)
+    assert shown == [
+        name for label, modules in table_of_chapters() if label not in ("figures", "commands")
+        for name in modules
+    ]
 
 
 def test_every_static_file_the_configuration_names_exists():
@@ -97,25 +120,6 @@ def test_box_colours_reach_aa_contrast(background):
 
 
 # The real book, built once.
-
-
-def scratch_copy(root):
-    """Copy what the build reads, and a finished reference run, to a folder of its own."""
-    for name in ("_config.yml", "_toc.yml", "jupytext.toml"):
-        shutil.copyfile(ROOT / name, root / name)
-    for name in ("book", "course_lib/fonts", "notebooks"):
-        shutil.copytree(
-            ROOT / name, root / name, dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
-        )
-    return root
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    root = scratch_copy(tmp_path_factory.mktemp("book"))
-    assert build.build_site(root) == []
-    return root / build.SITE
 
 
 class Addresses(HTMLParser):
@@ -203,48 +207,6 @@ def test_building_twice_gives_the_same_site(site, tmp_path):
     one, two = content(site), content(tmp_path / build.SITE)
     assert one.keys() == two.keys()
     assert [str(name) for name in one if one[name] != two[name]] == []
-
-
-@pytest.fixture(scope="session")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)))
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=path,
-            args=["--no-sandbox", "--disable-gpu", "--no-first-run",
-                  "--disable-background-networking"],
-        )
-        yield chromium
-        chromium.close()
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])
-def test_pages_work_from_a_file_address_without_a_network(site, browser, width, scheme):
-    with browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
-        requests, complaints = [], []
-        page.on("request", lambda request: requests.append(request.url))
-        # A request cut off because the next page is opened is no failure.
-        page.on("requestfailed", lambda request: request.failure != "net::ERR_ABORTED"
-                and complaints.append(request.url))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: message.type in ("error", "warning")
-                and complaints.append(message.text))
-        for name in build.pages(ROOT):
-            page.goto((site / f"{name}.html").as_uri())
-            page.wait_for_load_state("load")
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-        page.goto((site / "book" / "notation.html").as_uri())
-        page.wait_for_selector("mjx-container")
-        assert page.evaluate("document.documentElement.dataset.theme") == scheme
-        assert "$" not in page.inner_text("article")
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-    assert complaints == []
 
 
 # A broken book, built with the command that a reader uses.

@@ -4,6 +4,10 @@ jupyter-book loads sphinx-thebe for live code on a remote machine. The course
 does not use it, it names a foreign address on every page, and its settings are
 written twice, which browsers report as an error. So its scripts are taken out.
 
+The theme draws its icons twice, with a font and with a script of 1.5 MB that puts
+pictures in the place of the font's signs. The font is enough, so the script is
+taken out.
+
 The theme for Python 3.10 asks browsers to load its fonts early, in a way they
 refuse for file:// addresses. The fonts load without that, so it is taken out.
 """
@@ -11,6 +15,7 @@ refuse for file:// addresses. The fonts load without that, so it is taken out.
 import re
 from pathlib import Path
 
+FONTAWESOME = re.compile(r'<script[^>]*fontawesome\.js[^>]*></script>\s*')
 FONT_PRELOAD = re.compile(r'<link rel="preload" as="font"[^>]*>\s*')
 
 
@@ -22,12 +27,12 @@ def without_thebe(app, pagename, templatename, context, doctree):
     ]
 
 
-def without_font_preload(app, exception):
+def without_slow_tags(app, exception):
     if exception is not None:
         return
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text(encoding="utf-8")
-        shorter = FONT_PRELOAD.sub("", text)
+        shorter = FONTAWESOME.sub("", FONT_PRELOAD.sub("", text))
         if shorter != text:
             path.write_text(shorter, encoding="utf-8", newline="\n")
 
@@ -35,5 +40,5 @@ def without_font_preload(app, exception):
 def setup(app):
     # After the theme has added its own scripts (priority 500).
     app.connect("html-page-context", without_thebe, priority=900)
-    app.connect("build-finished", without_font_preload)
+    app.connect("build-finished", without_slow_tags)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Checks of a reader's function: claims, each passed or not, in one short table.
+"""Checks of a reader's function: claims, each passed or not, in one short table::
 
     check("decoder", forward)
 
