@@ -144,6 +144,11 @@ def masked_keys_get_nothing():
     expect_close(f"{SIZES}, some keys hidden", weights_by_loops(table, mask), got)
     hidden = got.masked_select(~mask)
     expect_equal("the weights of hidden keys", torch.zeros_like(hidden), hidden)
+    # A large negative number in the place of minus infinity would win here.
+    low = one_head([[-1e10, -1e10, 0.0]])
+    got = attention.attention_weights(low, torch.tensor([[True, True, False]]))
+    given = "visible scores of -1e10, the third key hidden"
+    expect_close(given, one_head([[0.5, 0.5, 0.0]]), got)
 
 
 @weights("scores of 10,000 and more give weights too")

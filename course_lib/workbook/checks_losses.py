@@ -20,12 +20,19 @@ B, T, V = 3, 5, 7  # a different prime for every axis, so that a mixed-up axis c
 
 def expect_number(given, expected, got):
     """Raise `Mismatch` unless `got` is a plain number, equal up to rounding."""
-    wanted = f"{expected:.6f}" if math.isfinite(expected) else str(expected)
+    wanted = written(expected)
     if not isinstance(got, (int, float)):
         raise Mismatch(given, f"the plain number {wanted}", f"{shown(got)} ({type(got).__name__})")
     # A NaN is close to nothing, so it fails as well.
     if not math.isclose(got, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-        raise Mismatch(given, wanted, f"{got:.6f}")
+        away = abs(got - expected)
+        near = f", {away:.2g} away" if math.isfinite(away) else ""
+        raise Mismatch(given, wanted, f"{written(got)}{near}")
+
+
+def written(number):
+    """Return a number with six decimals, a very large one with a power of ten."""
+    return f"{number:.6f}" if abs(number) < 1e9 else f"{number:.6g}"
 
 
 perplexity = exercise("perplexity", 2, "course_lib.losses.perplexity")
@@ -117,6 +124,15 @@ def every_position_at_its_own_place():
     nats, count = nats_and_count("logits [3,5,7], all scored", logits, targets)
     expect_number("logits [3,5,7], all scored", expected, nats.item())
     expect_equal("the count, all of [3,5] scored", B * T, count)
+
+
+@cross_entropy("logits and targets stay as they were")
+def arguments_are_left_alone():
+    logits, targets = example_logits(), example_targets()
+    before = logits.clone(), targets.clone()
+    nats_and_count("rows with 5, 2 and 4 scored targets", logits, targets)
+    expect_equal("targets after the call", before[1], targets)
+    expect_equal("logits after the call", before[0], logits)
 
 
 @cross_entropy("-100 adds nothing and is not counted; id 0 is scored")

@@ -179,6 +179,7 @@ def vocabulary_stays():
     first, second = abc.encode("axb"), abc.encode("axb")
     expect_equal("'axb' twice", first, second)
     expect_equal("the length afterwards", 6, len(abc))
+    expect_equal("what is unknown in 'axb' afterwards", ["x"], abc.unknown_characters("axb"))
 
 
 @encode("n characters give n + 2 ids, and known ones come back exactly")

@@ -276,7 +276,8 @@ def _whole_head(generator):
     return Task(
         "The whole head, with a calculator",
         f"{beside(('q', q), ('k', k), ('v', v))}\n"
-        "Scores, weights and output of the second row, with four decimals.",
+        "One head, d_h = 2.  For the query in the second row of q: its scores, weights\n"
+        "and output, with four decimals.",
         f"scores {vector(scores)}\nweights {vector(weights)}\noutput {vector(value)}",
         {"q": q, "k": k, "v": v},
         value,

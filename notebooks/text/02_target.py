@@ -20,8 +20,12 @@
 # **You will write** three functions of `course_lib.losses`: `perplexity`,
 # `summed_cross_entropy` and `mean_nats`.
 #
-# Every letter used here stands in the [table of notation](../book/notation.md). $\ln$ is
-# the natural logarithm, in Python `math.log`.
+# Letters that hold in the whole book stand in the [table of notation](../book/notation.md).
+# $\ln$ is the natural logarithm, in Python `math.log`. Four tools of the workbook are used
+# below. `check("id", f)` puts your function in the library's place while it tests it.
+# `planted("id")` breaks the library on purpose until its block ends; `FAULTS` lists what can
+# be planted. `compare_guess` tells how far a guess was off. `glue` puts a number of a cell
+# into the prose.
 
 # %%
 import contextlib
@@ -129,14 +133,13 @@ assert written == {1: "abcdefgh", 0: "aaaaaaaa", 2: "aceg"}
 # perfect and worthless. With a double shift something real is learned, the letter after
 # next, and the writing skips every other letter.
 #
-# So a fault in the targets does not show in the score, because the score is computed from
-# the same targets. A low loss is evidence only when the targets have been looked at. This
-# is why the chapter begins with them.
+# So a perfect score does not show that the targets are right, because the score is computed
+# from the same targets. A good score is evidence only when the targets have been looked at.
+# This is why the chapter begins with them.
 #
 # The course makes its pairs with `course_lib.windows.cut_windows`, which chapter 8 builds.
 # Here we take it as a tool and look at nothing but the pairs. Two faults of the course's
-# catalogue break it in just these two ways. A fault is planted inside the `with` block and
-# is gone after it.
+# catalogue break it in just these two ways.
 
 # %%
 letters = CharTokenizer.fit([alphabet])
@@ -228,8 +231,9 @@ for name, whole, part in (
 assert begin_with("aa") + begin_with("ab") == begin_with("a")
 
 # %% [markdown]
-# Multiply the first three numbers and you get the fourth. That is no accident. Write $n(s)$
-# for the number of texts that begin with $s$; then $n()$ is the number of all texts, and
+# Multiply the first three numbers and you get the fourth. That is no accident. All these
+# texts have three letters, so that a text that begins with *aba* is *aba*. Write $n(s)$ for
+# the number of texts that begin with $s$; then $n()$ is the number of all texts, and
 #
 # $$
 # p(a)\; p(b \mid a)\; p(a \mid ab)
@@ -237,8 +241,9 @@ assert begin_with("aa") + begin_with("ab") == begin_with("a")
 # = \frac{n(aba)}{n()} = p(aba).
 # $$
 #
-# Each numerator cancels the next denominator. The same holds for a text of any length.
-# This is the **chain rule of probability**, and it assumes nothing about the texts:
+# Each numerator cancels the next denominator. The same holds for a text of any length, as
+# long as no denominator is 0: a text that occurs has no such beginning. This is the **chain
+# rule of probability**, and it assumes nothing else about the texts:
 #
 # $$
 # p(x_1, \dots, x_T \mid x_0) = \prod_{t=0}^{T-1} p(x_{t+1} \mid x_0, \dots, x_t).
@@ -276,6 +281,7 @@ for one in sorted(set(texts)):
 guess = None  # your number; a fraction such as 1 / 10 will do
 
 
+# %%
 def likelihood(text, model):
     """Return the product of the probabilities of all targets of a text."""
     product = Fraction(1)
@@ -289,9 +295,9 @@ print("exactly", likelihood(text, on_paper))
 assert likelihood(text, on_paper) == Fraction(1, 64)
 
 # %% [markdown]
-# If each row is a distribution over tokens, then the products are a distribution over
-# texts. Check it: there are $4^4 = 256$ ways to go on from BOS by four tokens, sensible or
-# not, and their probabilities add up to exactly 1.
+# If each row is a distribution over tokens, then the products are a distribution over the
+# texts of one length. Check it: there are $4^4 = 256$ ways to go on from BOS by four tokens,
+# sensible or not, and their probabilities add up to exactly 1.
 
 # %%
 total = sum(
@@ -303,7 +309,7 @@ assert total == 1
 
 # %% [markdown]
 # The number 1/64 has two names. Keep the model and vary the text: it is a *probability*,
-# and over all texts it adds up to 1. Keep the text and vary the model: it is the
+# and over all texts of its length it adds up to 1. Keep the text and vary the model: it is the
 # **likelihood** of that model. Likelihoods of different models need not add up to
 # anything. They are there to be compared: the model that gave the text more is the better
 # model *of this text*.
@@ -340,7 +346,10 @@ assert found[0] > found[1] > found[2]
 
 # %%
 guess = None  # your number of characters
+
+# %%
 V = len(tokenizer)
+assert V == 385
 zero_after = {}
 for p in (1 / V, 1 / 2):
     product, characters = 1.0, 0
@@ -371,7 +380,8 @@ glue("in_all", f"{in_all:,}", display=False)
 # \ell_t = -\ln p(x_{t+1} \mid x_0, \dots, x_t),
 # $$
 #
-# its **negative log-likelihood**, measured in **nats**. The cost of a text is the sum:
+# its **negative log-likelihood**, measured in **nats**. The cost of a text is the sum of the
+# costs of its targets, since the logarithm of a product is a sum of logarithms:
 #
 # $$
 # \sum_{t=0}^{T-1} \ell_t = -\ln \prod_{t=0}^{T-1} p(x_{t+1} \mid x_0, \dots, x_t).
@@ -412,11 +422,13 @@ print(f"{in_all} characters: {nats_of_all:.3f} nats")
 print(f"their likelihood is about 1 / 10^{tens:.0f}")
 assert math.exp(-nats_of_all) == 0.0
 glue("ln_v", f"{math.log(V):.3f}", display=False)
+glue("ln_2", f"{math.log(2):.3f}", display=False)
+glue("ln_09", f"{-math.log(0.9):.3f}", display=False)
 
 # %% [markdown]
 # The curve of $-\ln p$ is worth knowing by heart. Three points on it: a uniform guess among
-# 385 costs $\ln 385$ = {glue:text}`ln_v` nats, an even chance costs $\ln 2$, and 0.9
-# costs almost nothing.
+# 385 costs $\ln 385$ = {glue:text}`ln_v` nats, an even chance costs $\ln 2$ =
+# {glue:text}`ln_2`, and 0.9 costs {glue:text}`ln_09`.
 
 # %%
 grid = [n / 400 for n in range(1, 401)]
@@ -445,7 +457,8 @@ plt.show()
 # For a first look at Chinese text take the plainest model: it gives each character its
 # share among all characters of the training texts, whatever came before. The sentence
 # continues the one above: 雨下得很大，小禾跟着妈妈去市场买菜。 ("It was raining hard, and
-# Xiaohe went with her mother to the market to buy vegetables.")
+# Xiaohe went with her mother to the market to buy vegetables.") It is itself one of the
+# training texts, so no share is 0.
 
 # %%
 sentence = corpus.split("train")[0].text[:18]
@@ -456,12 +469,12 @@ sentence_nats = [-math.log(share) for share in shares]
 assert sentence.endswith("。")
 assert abs(sum(sentence_nats) + math.log(falling[-1])) < 1e-9
 once = [character for character in sentence if counts[character] == 1]
-print("cheapest:", *sorted(set(sentence), key=counts.get)[-3:])
+print("cheapest:", *sorted(set(sentence), key=counts.get, reverse=True)[:3])
 print("only once in the training texts:", *once)
 print(f"likelihood 1 / 10^{-math.log10(falling[-1]):.0f}, ", end="")
 print(f"sum {sum(sentence_nats):.3f} nats")
 
-# %% mystnb={"image": {"alt": "Two panels over the 18 characters of the sentence. Above, the likelihood falls on a logarithmic axis from about 1/300 to below 1e-41. Below, bars stacked like stairs climb from 0 to about 97 nats; the comma has the lowest step, the characters that occur once have the highest."}}
+# %% mystnb={"image": {"alt": "Two panels over the 18 characters of the sentence. Above, the likelihood falls on a logarithmic axis from about 1/300 to below 1e-41. Below, bars stacked like stairs climb from 0 to about 98 nats; the comma has the lowest step, the characters that occur once have the highest."}}
 figure = figures.likelihood_and_nats(sentence, falling, sentence_nats)
 plt.show()
 
@@ -473,8 +486,8 @@ plt.show()
 #
 # ### Bits
 #
-# Measured with logarithms to base 2, a cost is in **bits**. One bit is what an even choice
-# between two costs. Since $\log_2 u = \ln u / \ln 2$, bits are nats divided by $\ln 2$. The
+# Measured with logarithms to base 2, $\log_2$, a cost is in **bits**. One bit is what an even
+# choice between two costs. Since $\log_2 u = \ln u / \ln 2$, bits are nats divided by $\ln 2$. The
 # bit is the smaller unit, so there are more of them. The library has this division as
 # `course_lib.losses.bits`. In a character-level model a token is
 # a character (or EOS), and the loss in bits is called *bits per character*.
@@ -490,7 +503,7 @@ with planted("bits-upside-down"):
 
 # %% [markdown]
 # The last line is a planted fault: it multiplies where it should divide. What you would see:
-# fewer bits than nats, which cannot be. The test `test_bits_are_nats_over_ln_2` in
+# fewer bits than nats, which cannot be for a cost above 0. The test `test_bits_are_nats_over_ln_2` in
 # `tests/test_ch02_losses.py` catches it.
 
 # %% [markdown]
@@ -504,7 +517,7 @@ with planted("bits-upside-down"):
 # **1. Shape and dtype.** The shape says how long each axis is; `[3,4]` means 3 positions
 # with 4 numbers each. The dtype says what kind of number. Ids are whole numbers, `int64`.
 # Logits are decimal numbers: `float32` keeps about 7 digits and is the default, `float64`
-# about 16. In this chapter everything is `float64`.
+# about 16. In this chapter every cost is computed in `float64`.
 
 # %%
 z = torch.tensor(
@@ -553,7 +566,7 @@ assert z.sum(dim=0).shape == (4,)  # along the other axis: over the positions
 # `[3,4]` minus `[3,1]` takes from each row its own number.
 #
 # `[3,4]` minus `[3]` is refused, because 4 and 3 stand above one another. But beware of
-# squares: `[4,4]` minus `[4]` fits, and subtracts along the wrong axis without a word.
+# squares: `[2,2]` minus `[2]` fits, and subtracts along the wrong axis without a word.
 
 # %%
 below_largest = z - z.amax(dim=-1, keepdim=True)
@@ -603,6 +616,7 @@ for b, t in itertools.product(range(2), range(3)):
 guess = None  # your probability
 
 
+# %%
 def plain_softmax(z):
     """Return the distribution along the last axis, as the formula says."""
     exponentials = z.exp()
@@ -634,7 +648,7 @@ assert (p - z.softmax(dim=-1)).abs().max() < 1e-12
 # $p_j$, and their sum is 1. So any distribution without zeros can be written in logits.
 #
 # *The scale is confidence.* Multiply all logits by a number above 1, and every difference
-# grows: the distribution gets sharper. Towards 0 it gets even.
+# grows: the distribution gets sharper. Multiply by a number near 0, and it gets even.
 
 # %%
 assert (z[0, 3] - z[0, 1]).exp().sub(p[0, 3] / p[0, 1]).abs() < 1e-12
@@ -647,13 +661,13 @@ assert max(abs(one - 1 / 4) for one in rows[0]) < 1e-12
 assert all(max(one) < max(two) for one, two in zip(rows, rows[1:]))
 print("largest probability:", *(f"{max(row):.6f}" for row in rows))
 
-# %% mystnb={"image": {"alt": "Four bar charts of the softmax of the logits -1, 0, 0.5 and 2, at the scales 0, 0.5, 1 and 3. At scale 0 all bars are 0.25. With growing scale the last bar grows to 0.99 and the others shrink to nearly 0; the order of the bars never changes."}}
+# %% mystnb={"image": {"alt": "Four bar charts of the softmax of the logits -1, 0, 0.5 and 2, at the scales 0, 0.5, 1 and 3. At scale 0 all bars are 0.25. With growing scale the last bar grows to 0.99 and the others shrink to nearly 0; at every scale above 0 the bars have the same order."}}
 figure = figures.softmax_at_scales(logits.tolist(), rows, scales)
 plt.show()
 
 # %% [markdown]
-# The order of the bars is the same in every panel. What the scale changes is how much is
-# staked on the first of them. Chapter 11 uses this when it draws texts from a model.
+# At every scale above 0 the bars have the same order. What the scale changes is how much is
+# staked on the largest. Chapter 11 uses this when it draws texts from a model.
 
 # %% [markdown]
 # ## 2.7 The logarithm of a sum of exponentials
@@ -760,11 +774,12 @@ glue("bits_v", f"{losses.bits(math.log(V)):.3f}", display=False)
 # {glue:text}`bits_v` bits, for $V = 385$. Remember this number. A model that has learned
 # nothing and knows it starts there.
 #
-# **With two logits only the gap counts.** Divide the sum by $e^{z_y}$ inside the logarithm. With
-# $g = z_y - z_{\text{other}}$, the lead of the target,
+# **With two logits only the gap counts.** Let $z_o$ be the logit that is not the target's, and
+# $g = z_y - z_o$ the lead of the target. Since $z_y = \ln e^{z_y}$,
 #
 # $$
-# \ell = \ln\bigl(e^{z_y} + e^{z_{\text{other}}}\bigr) - z_y = \ln\bigl(1 + e^{-g}\bigr).
+# \ell = \ln\bigl(e^{z_y} + e^{z_o}\bigr) - \ln e^{z_y}
+# = \ln \frac{e^{z_y} + e^{z_o}}{e^{z_y}} = \ln\bigl(1 + e^{-g}\bigr).
 # $$
 #
 # ```{admonition} Predict, then run
@@ -774,6 +789,8 @@ glue("bits_v", f"{losses.bits(math.log(V)):.3f}", display=False)
 
 # %%
 guess = None  # your number, in nats
+
+# %%
 for g in (5.0, 0.0, -5.0):
     pair = torch.tensor([g, 0.0], dtype=torch.float64)
     cost = cross_entropy_of_one(pair, 0).item()
@@ -782,8 +799,8 @@ for g in (5.0, 0.0, -5.0):
 compare_guess(guess, cost, "nats")
 
 # %% [markdown]
-# A large lead costs almost nothing, a tie costs $\ln 2$, and a target that lies behind costs
-# about as much as it lies behind. Being sure and wrong has its price in proportion.
+# A large lead costs almost nothing, a tie costs $\ln 2$, and a target that lies far behind
+# costs about as much as it lies behind. Being sure and wrong has its price in proportion.
 #
 # Does the formula agree with section 2.4? Give the model on paper as logits: the logarithms
 # of its table. The four targets of *a b a* must cost $\ln 64$ together.
@@ -826,11 +843,12 @@ assert (each - of_torch).abs().max() < 1e-12
 #
 # $$
 # e^{\mathcal{L}} = \exp\Bigl( -\frac{1}{n} \sum_i \ln p_i \Bigr)
+# = \exp\Bigl( \sum_i \ln \frac{1}{p_i} \Bigr)^{1/n}
 # = \Bigl( \prod_i \frac{1}{p_i} \Bigr)^{1/n} .
 # $$
 #
-# The perplexity is the *geometric* mean of the numbers $1/p_i$. It is one over the likelihood
-# of the whole, spread evenly over the targets.
+# The perplexity is the *geometric* mean of the numbers $1/p_i$: the $n$-th root of one over the
+# likelihood of the whole.
 #
 # ```{admonition} Predict, then run
 # :class: predict
@@ -839,6 +857,8 @@ assert (each - of_torch).abs().max() < 1e-12
 
 # %%
 guess = None  # your number
+
+# %%
 pair_mean = (math.log(2) + math.log(8)) / 2
 compare_guess(guess, math.exp(pair_mean))
 copier_mean = -math.log(likelihood(text, copier)) / 4
@@ -854,12 +874,12 @@ glue("copier_ppl", f"{math.exp(copier_mean):.0f}", display=False)
 
 
 # %% [markdown]
-# It is not $(2+8)/2$: the costs are averaged before the exponential. The model on paper, with
-# $V = 4$, was as uncertain as a fair choice among {glue:text}`paper_ppl`. From bits one gets the
-# same number as $2^{\text{bits}}$.
+# The perplexity of the pair is not $(2+8)/2$: the costs are averaged before the exponential. On
+# *a b a* the model on paper, with $V = 4$, was as uncertain as a fair choice among
+# {glue:text}`paper_ppl`. From the mean in bits one gets the same number as $2^{\text{bits}}$.
 #
-# Perplexity is at least 1. It is *not* at most $V$: a model that is sure and wrong costs more
-# than $\ln V$. The copier of section 2.3, last line, has $V = 4$ and a perplexity of
+# Perplexity is at least 1. It is *not* at most $V$: a model that is sure and wrong can cost
+# more than $\ln V$. The copier of section 2.3, last line, has $V = 4$ and a perplexity of
 # {glue:text}`copier_ppl`.
 #
 # ```{exercise-start}
@@ -867,7 +887,8 @@ glue("copier_ppl", f"{math.exp(copier_mean):.0f}", display=False)
 # ```
 # Write `perplexity`. A mean of 709 nats is about where `math.exp` stops: beyond it Python
 # raises an `OverflowError`. A training that has gone wrong can get there, and its report should
-# say "infinite", not fail.
+# say "infinite", not fail. The mean is a plain number, and so is the result: `math.inf` where
+# it is infinite.
 #
 # ```{exercise-end}
 # ```
@@ -973,8 +994,8 @@ print("added to a good loss:", (mean_of_nothing + 1.5).item())
 assert mean_of_nothing.isnan()
 
 # %% [markdown]
-# NaN answers every comparison with "no", so a guard such as "stop if the loss is above 100" never
-# fires. And whatever it is added to becomes NaN as well. So the course makes it an error at the
+# NaN answers "no" to every question of more or less, so a guard such as "stop if the loss is
+# above 100" never fires. And whatever it is added to becomes NaN as well. So the course makes it an error at the
 # place where it happens.
 #
 # One more thing before you write. A tensor can remember how it was computed; this memory is called
@@ -982,7 +1003,7 @@ assert mean_of_nothing.isnan()
 # give a plain number, and the memory ends there:
 
 # %%
-remembering = torch.tensor([0.0, math.log(3)], requires_grad=True)
+remembering = torch.tensor([0.0, math.log(3)], dtype=torch.float64, requires_grad=True)
 cost = logsumexp(remembering) - remembering[1]
 print("the cost: a", type(cost).__name__, "on a graph:", cost.requires_grad)
 print("its item(): a", type(cost.item()).__name__)
@@ -996,7 +1017,8 @@ assert cost.requires_grad and isinstance(cost.item(), float)
 # Write `summed_cross_entropy`. Count the scored targets first, and refuse a count of 0 with an
 # `InputError` (it is a `ValueError`). For the sum use torch's function, with `ignore_index`
 # and `reduction`; it wants the axes $B$ and $T$ joined. Or use your own log-sum-exp: the check
-# accepts both. The sum stays a tensor, attached to the graph.
+# accepts both. The sum stays a tensor, attached to the graph; the count is a plain int. Change
+# neither logits nor targets: they belong to the caller.
 #
 # ```{exercise-end}
 # ```
@@ -1047,14 +1069,18 @@ def summed_cross_entropy(logits, targets):
 check("cross_entropy", summed_cross_entropy)
 
 # %% [markdown]
-# The library's function agrees with the loops on the batch from paper. A batch without targets
-# it refuses, in words:
+# Yours and the library's agree with the loops on the batch from paper. A batch without targets
+# the library refuses, in words:
 
 # %%
-nats, count = losses.summed_cross_entropy(batch_logits, targets)
-print(f"the loops   {loop_nats:.6f} nats, {loop_count} targets")
-print(f"the library {nats.item():.6f} nats, {count} targets")
-assert abs(nats.item() - loop_nats) < 1e-12 and count == loop_count
+print(f"the loops    {loop_nats:.6f} nats, {loop_count} targets")
+for name, function in (
+    ("yours", summed_cross_entropy),
+    ("the library", losses.summed_cross_entropy),
+):
+    nats, count = function(batch_logits, targets)
+    print(f"{name:12s} {nats.item():.6f} nats, {count} targets")
+    assert abs(nats.item() - loop_nats) < 1e-12 and count == loop_count
 try:
     losses.summed_cross_entropy(batch_logits, nothing)
 except InputError as error:
@@ -1075,6 +1101,7 @@ except InputError as error:
 guess = None  # your number, in nats
 
 
+# %%
 def logits_costing(nats):
     """Return two logits, ln(1 - p) and ln p, whose target 1 costs so much."""
     p = math.exp(-nats)
@@ -1111,7 +1138,7 @@ assert abs(of_perplexities - 75.57) < 5e-3
 #
 # In the mean of row means the single token of the short row weighs as much as all seven of
 # the long one. The mean of perplexities goes wrong a second time, by averaging after the
-# exponential. Neither is a function of the likelihood.
+# exponential.
 #
 # There is a sharper objection. Rows are where *we* cut. A quantity that changes when the same
 # eight targets are arranged in other rows says something about the scissors:
@@ -1131,8 +1158,10 @@ for cuts in ((7, 1), (1, 7), (4, 4), (1, 1, 1, 5)):
     assert whole == 1.5
 
 # %% [markdown]
-# How large the error is depends on how uneven the rows are. With rows of equal length there is
-# none, and there no test can see it.
+# The likelihood is the same in all four lines, and so is the sum over the count. The mean of row
+# means is not, so the likelihood does not determine it. With rows of equal length the two agree,
+# and there no test can see the mistake. How far apart they are depends on how uneven the rows
+# are. Let the long row grow, at 1 nat each, beside the one target of 5 nats:
 
 # %%
 lengths = list(range(1, 101))
@@ -1152,8 +1181,8 @@ plt.show()
 # ```{exercise-start}
 # :label: exercise-mean
 # ```
-# Write `mean_nats`: the one division of the course. `nats` may be a number or a tensor. A count
-# that is not positive is refused.
+# Write `mean_nats`: the one division of the course. `nats` may be a number or a tensor; a tensor
+# stays attached to the graph. A count that is not positive, 0 or below, is refused.
 #
 # ```{exercise-end}
 # ```
@@ -1184,6 +1213,16 @@ def mean_nats(nats, count):
 # %% tags=["check"]
 check("mean", mean_nats)
 
+# %% [markdown]
+# Your three functions together, on the batch from paper. Its two texts have the likelihoods 1/64
+# and 1/8, and six targets:
+
+# %%
+mine = mean_nats(*summed_cross_entropy(batch_logits, targets)).item()
+print(f"{mine:.6f} nats a target, perplexity {perplexity(mine):.6f}")
+assert abs(mine - math.log(64 * 8) / 6) < 1e-12
+assert abs(perplexity(mine) - (64 * 8) ** (1 / 6)) < 1e-9
+
 
 # %% [markdown]
 # Two faults of the catalogue live at this place. One takes the mean of the row means. The other
@@ -1204,15 +1243,15 @@ assert abs(loss - 12 / 14) < 1e-12  # 14 places, 8 of them scored
 assert abs(loss_of_example().item() - 1.5) < 1e-12
 
 # %% [markdown]
-# `ignored-counted` is the more dangerous of the two: it makes the loss of every padded batch look
-# *better*. The test `test_the_mean_over_unequal_rows_is_no_mean_of_row_means` in
+# `ignored-counted` is the more dangerous of the two: it divides by more, so that every batch with
+# unscored places looks *better* than it is. The test `test_the_mean_over_unequal_rows_is_no_mean_of_row_means` in
 # `tests/test_ch02_losses.py` is the worked example, and catches the first.
 # `test_a_target_of_id_0_is_scored` catches the second: it has one scored target out of two.
 
 # %% [markdown]
 # ## 2.12 What no model can go below
 #
-# A loss that has stopped falling may be at its floor. Suppose that at one and the same context
+# A loss that has stopped falling may be at its floor. Suppose that in one and the same context
 # the answers come with the rates $r_1, \dots, r_V$: the share $r_j$ of the cases has the target
 # $j$. A model gives one distribution $p$ to that context, since it sees no difference. Its mean
 # cost is
@@ -1223,8 +1262,11 @@ assert abs(loss_of_example().item() - 1.5) < 1e-12
 #
 # the **cross-entropy** of $p$ against $r$. (If there is a single answer $y$, then $r_y = 1$, and
 # this is $-\ln p_y$: the cross-entropy of section 2.8.) How low can it get? Never below
-# $\mathrm{CE}(r, r) = -\sum_j r_j \ln r_j$, the **entropy** of the answers. The proof needs one fact:
-# $\ln u \le u - 1$ for every $u > 0$, with equality only at $u = 1$. Summing over the $j$ with
+# $\mathrm{CE}(r, r) = -\sum_j r_j \ln r_j$, the **entropy** of the answers. (An answer that never
+# comes adds 0 to both sums.) The proof needs one fact: $\ln u \le u - 1$ for every $u > 0$, with
+# equality only at $u = 1$. For the gap $u - 1 - \ln u$ is 0 at $u = 1$, and its slope $1 - 1/u$ is
+# negative below 1 and positive above: 1 is its lowest point. If some answer that comes has
+# $p_j = 0$, its cost is infinite and there is nothing to prove. Else, summing over the $j$ with
 # $r_j > 0$,
 #
 # $$
@@ -1235,8 +1277,9 @@ assert abs(loss_of_example().item() - 1.5) < 1e-12
 # \end{aligned}
 # $$
 #
-# Equality holds only for $p = r$. So the best a model can do is to give each answer the rate at
-# which it comes, and the loss rewards nothing else.
+# Equality needs $p_j / r_j = 1$ in every term. Then the $p_j$ of the answers that come add up to 1,
+# nothing is left for the others, and $p = r$. So the best a model can do is to give each answer the
+# rate at which it comes, and the loss rewards nothing else.
 
 # %%
 generator = torch.Generator().manual_seed(3)
@@ -1253,7 +1296,7 @@ assert (u.log() <= u - 1 + 1e-12).all()
 
 # %% [markdown]
 # The smallest case: one input comes twice, with the target 0 and with the target 1. The labels
-# conflict. With $p$ for target 1 the mean cost is
+# conflict. With the probability $p$ for target 1 and the rest for target 0, the mean cost is
 # $-\tfrac12\bigl(\ln p + \ln(1 - p)\bigr)$, and its floor is the entropy of a fair coin, $\ln 2$.
 
 # %%
@@ -1275,8 +1318,8 @@ assert means.index(min(means)) == 499  # p = 0.5
 # context that tells the cases apart. Chapter 7 comes back to this.
 #
 # The texts of the course are full of such conflicts. What follows 小 ("small") in the training
-# texts? 禾 makes the name Xiaohe, 说 a novel, 姑 a girl, 时 an hour, 声 a low voice, 孩 a child,
-# 草 grass.
+# texts? 禾 makes the name Xiaohe, 说 a novel, 姑 a girl, 声 a low voice, 孩 a child, 草 a blade of
+# grass, and with 时 begins 小时候, "as a child".
 
 # %%
 def floor(pairs):
@@ -1298,8 +1341,8 @@ print(f"seeing only 小 costs at least {floor(after_small):.3f} nats a target")
 assert 0 < floor(after_small) < math.log(len(followers))
 
 # %% [markdown]
-# The same sum over *all* inputs is the floor for every model that looks at the last character
-# alone. And now we can say what the two faults of section 2.1 do to a loss. Cut the pairs of the
+# The same sum over *all* inputs is the floor, on these texts, for every model that looks at the
+# last character alone. And now we can say what the two faults of section 2.1 do to a loss. Cut the pairs of the
 # training texts with a shift of 1, of 0 and of 2, and see how low the training loss can go:
 
 # %%
@@ -1315,15 +1358,15 @@ assert floors[0] == 0 < floors[1] < floors[2]
 # Without a shift the floor is 0: copying is free. With a double shift it is higher than it should
 # be: this character says less about the one after next. A loss far below what the task allows is
 # as suspicious as one that does not fall. (A Transformer sees more than one character, so its
-# floors are lower than these. They show the direction, no more.)
+# floors may be lower. These show the direction, no more.)
 
 # %% [markdown]
 # ## 2.13 Find the fault
 #
 # Now a report. A model of the alphabet gives the next letter the probability 0.9 and every other
 # entry 0.01; after *h*, EOS gets the 0.9; after BOS, all 11 entries are equally likely. Three
-# texts are cut into windows, stacked into a batch (`course_lib.windows.stack_windows` of chapter 8 does what section
-# 2.10 did by hand), scored, divided, and turned into bits and perplexity.
+# texts are cut into windows, stacked into a batch (`course_lib.windows.stack_windows` of chapter 8
+# does what section 2.10 did by hand), scored, divided, and turned into bits and perplexity.
 #
 # First the report as it should be, worked out from the texts with the standard library:
 
@@ -1384,9 +1427,9 @@ assert differs(report(three)) == []
 # %% [markdown]
 # ```{admonition} Find the fault
 # :class: fault
-# One of the six faults of this chapter is hidden behind a seed. Compare the report below with the
-# one by hand, from left to right. Which number differs first? What could change that one and the
-# ones after it, and leave those before it alone? Decide, then open the answer.
+# One of the six faults of this chapter is hidden behind a seed. Which is it? Put your experiments
+# into the next cell, inside the `with` block. `show` prints a report, and `report` takes any list of
+# texts over the alphabet. `FAULTS` says what each suspect is.
 # ```
 
 # %%
@@ -1401,20 +1444,33 @@ suspects = [
 hidden_fault = random.Random(3).choice(suspects)
 with planted(hidden_fault):
     found = report(three)
-show("report ", found)
+    # your experiments
 
 # %% [markdown]
+# <details class="answer"><summary>First hint</summary>
+#
+# Compare `found` with `expected`, from left to right. Which number differs first? What could change
+# that one and the ones after it, and leave those before it alone?
+#
+# </details>
+# <details class="answer"><summary>Second hint</summary>
+#
+# Is the count too large or too small, and by how much for each text?
+#
+# </details>
 # <details class="answer"><summary>Answer</summary>
 #
 # The nats differ, so the fault is before the division: bits and perplexity are innocent, and so is
 # a wrong count alone. The count differs too, and it is *short* by three, one a text. A wrong mean
 # of rows would leave the count alone, counting the unscored places would make it larger, and
 # without a shift there are as many targets as before. One target less in each text: the last token
-# has no token after next. It is `targets-shifted-twice`.
+# has no token after next. It is `targets-shifted-twice`. The next cell shows each step.
 #
 # </details>
 
 # %% tags=["hide-cell"]
+show("by hand", expected)
+show("report ", found)
 print(hidden_fault, "is", FAULTS[hidden_fault].is_like + ".")
 print("symptom:", FAULTS[hidden_fault].symptom + ".")
 assert hidden_fault == "targets-shifted-twice"
@@ -1448,7 +1504,7 @@ assert abs(alone - right) < 1e-9
 # | --- | --- | --- |
 # | pairs compared with pairs by hand | the targets are the next tokens | that a model can answer them |
 # | the text on paper: product, nats, logits, library, one result | the loss is the negative log-likelihood of the texts, per target | that its derivative is right: chapter 6 |
-# | 256 texts add up to 1 | the products are a distribution over texts | that it is a good one |
+# | 256 texts add up to 1 | the products are a distribution over the texts of one length | that it is a good one |
 # | 7 targets and 1 target in two rows | sum over count, and neither mean of means | anything about rows of equal length: there the mistake cannot be seen |
 # | a lower loss on the same targets | more probability on what was really there | that the model writes better |
 #
@@ -1557,8 +1613,8 @@ print("the numbers of the quiz:", *(f"{one:.3f}" for one in numbers))
 # </details>
 # <details class="quiz"><summary>NaN, as torch's mean says.</summary>
 #
-# No. NaN fails no comparison that asks whether the loss is too high, and spreads to whatever it
-# is added to.
+# No. NaN is not above any limit, so no guard against a high loss fires, and it spreads to whatever
+# it is added to.
 #
 # </details>
 # <details class="quiz"><summary>None: it should be an error.</summary>

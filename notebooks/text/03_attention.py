@@ -13,19 +13,22 @@
 # and write the three functions that compute it for many heads and many texts at once.
 #
 # **You need** chapter 1 (characters) and chapter 2 (softmax, entropy, tensors). Vectors,
-# matrices, mean and variance are explained here, where they are first used. **Time:** about two and a half
-# hours, with the exercises and the pencil sheet.
+# matrices, mean and variance are explained here, where they are first used. **Time:** about
+# two and a half hours, with the exercises and the pencil sheet.
 #
 # **You will write** three functions of `course_lib.attention`: `attention_scores`,
 # `attention_weights` and `head_outputs`.
 #
 # **What is left out.** This chapter works with one head and hides nothing: every position may
-# look at every position, also at those that come after it. A model that is to predict the next character
-# must not do that, and chapter 4 hides the future. One position needs no hiding: the last
-# one has no future. What is said here of the last position stays true to the end of the
-# book.
+# look at every position, also at those that come after it. A model that is to predict the
+# next character must not do that, and chapter 4 hides the future. One position needs no
+# hiding: the last one has no future.
 #
 # Letters that hold in the whole book stand in the [table of notation](../book/notation.md).
+# Four tools of the workbook are used below. `check("id", f)` puts your function in the
+# library's place while it tests it. `planted("id")` breaks the library on purpose until its
+# block ends; `FAULTS` lists what can be planted. `compare_guess` tells how far a guess was
+# off. `glue` puts a number of a cell into the prose.
 
 # %%
 import itertools
@@ -76,7 +79,7 @@ for position, character in enumerate(SENTENCE):
 # small change could make a little better.
 #
 # So make it soft. Compare the query with *every* key. Give every value a share, the larger
-# the better its key fits. Return the sum of the shares. For the query position $t$ and the
+# the better its key fits. Return the sum of the values, each times its share. For the query position $t$ and the
 # key positions $j = 0, \dots, S-1$:
 #
 # $$
@@ -134,16 +137,21 @@ print("(1, 2) . (3, 4) =", dot([1, 2], [3, 4]))
 # \end{aligned}
 # $$
 #
-# For vectors of fixed lengths, a larger dot product is a smaller distance. It is positive
-# when they point to the same side, 0 when they are at right angles, negative when they
-# point apart. If lengths are *not* fixed, a longer key gets a larger score, up or down. That
-# is allowed, and a head can use it to give one key more say than another.
+# Here $\lvert a\rvert$ is the length of $a$ as an arrow from the origin, and
+# $\lvert a\rvert^2 = a \cdot a$ by Pythagoras. For vectors of fixed lengths, a larger dot
+# product is a smaller distance. At a right angle, again by Pythagoras,
+# $\lvert a-b\rvert^2 = \lvert a\rvert^2 + \lvert b\rvert^2$, so that the dot product is 0. It
+# is positive when the tips are nearer than that, and negative when they are further apart.
+#
+# If lengths are *not* fixed, twice the key gives twice the dot product, whatever its sign.
+# That is allowed, and a head can use it to give one key more say than another.
 
 # %%
 a, b = [3, -1, 2], [1, 4, -2]
 distance = sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
 assert distance == dot(a, a) + dot(b, b) - 2 * dot(a, b)
 assert dot([2, 0], [0, 5]) == 0 and dot([2, 1], [-2, -1]) < 0
+assert dot(a, [2 * y for y in b]) == 2 * dot(a, b)
 print(f"{distance} = {dot(a, a)} + {dot(b, b)} - 2 * ({dot(a, b)})")
 
 
@@ -161,8 +169,8 @@ print(f"{distance} = {dot(a, a)} + {dot(b, b)} - 2 * ({dot(a, b)})")
 # $$
 #
 # A table of rows is a **matrix**; $W$ has the shape `[d_h,d]`: $d$ numbers go in, $d_h$ come
-# out. *Linear* means that sums and multiples pass through:
-# $W(\alpha a + \beta b) = \alpha\, W a + \beta\, W b$.
+# out. *Linear* means that sums and multiples pass through: $W(a + b) = W a + W b$ and, for a
+# number $c$, $W(c\,a) = c\, W a$.
 
 # %%
 def apply(matrix, vector):
@@ -211,10 +219,17 @@ assert dot(apply(W_Q, MEANING["冷"]), apply(W_K, MEANING["他"])) == 2.0
 # Write the inputs of $T$ positions under each other: a matrix $H$ of shape `[T,d]`. All $T$
 # queries should come out of one operation. That operation is the **matrix product**: entry
 # $(i, j)$ of $AM$ is the dot product of row $i$ of $A$ and column $j$ of $M$. The definition
-# is made so that two maps in a row are one map: $(AM)\,a = A\,(M a)$.
+# is made so that two maps in a row are one map, $A\,(M a) = (AM)\,a$:
 #
-# The **transpose** $A^\top$ has the columns of $A$ as its rows. Since $W$ keeps its questions
-# in rows and $H$ its positions in rows, the queries are
+# $$
+# \bigl(A\,(M a)\bigr)_i = \sum_r A_{ir} \sum_j M_{rj}\, a_j
+# = \sum_j \Bigl(\sum_r A_{ir} M_{rj}\Bigr) a_j = \bigl((AM)\,a\bigr)_i .
+# $$
+#
+# The **transpose** $A^\top$ has the columns of $A$ as its rows. $W_Q$ keeps its questions in
+# rows, and $H$ its positions. Entry $(t, i)$ of $H\, W_Q^{\top}$ is row $t$ of $H$ with column
+# $i$ of $W_Q^\top$, and that is $H_t$ with row $i$ of $W_Q$: question $i$, put to position $t$.
+# So the queries are
 #
 # $$
 # q = H\, W_Q^{\top}, \qquad [T,d]\,[d,d_h] \to [T,d_h] ,
@@ -294,6 +309,7 @@ show("scores: a row a query; columns ask, him, cold", scores)
 guess = None  # your number, between 0 and 1
 
 
+# %%
 def softmax(row):
     """Return e^score over the sum of e^score."""
     largest = max(row)
@@ -311,9 +327,9 @@ show("weights: a row a query; columns ask, him, cold", weights)
 
 # %% [markdown]
 # *Cold* looks at *him*, *him* looks at *ask*, *ask* looks at *him* and away from itself: its
-# score with its own key is negative. No weight is 0 and none is 1. The softmax gives neither,
-# whatever the scores, since $e^s$ is always positive. (On a computer, weights of scores far
-# enough apart round to 0 and 1.)
+# score with its own key is negative. No weight is 0 and none is 1. With two keys or more the
+# softmax gives neither, whatever the scores, since $e^s$ is always positive. (On a computer,
+# weights of scores far enough apart round to 0 and 1.)
 #
 # **Outputs.** Each output is the sum of all values, each times its weight: the matrix product
 # of weights and values, `[T,S]` times `[S,d_h]`.
@@ -415,8 +431,16 @@ plt.show()
 #
 # The **mean** $\mathbb{E}[X]$ of a random number $X$ is the average of its values, each
 # weighted by its probability. Means add: $\mathbb{E}[X + Y] = \mathbb{E}[X] + \mathbb{E}[Y]$,
-# always. $X$ and $Y$ are *independent* if knowing one says nothing of the other. Then the
-# probability of a pair of values is a product, $p(x, y) = p(x)\,p(y)$, and means multiply:
+# always, because summing $p(x, y)$, the probability of a pair of values, over all $y$ leaves
+# the probability of $x$:
+#
+# $$
+# \sum_{x,y} (x + y)\,p(x, y) = \sum_x x \sum_y p(x, y) + \sum_y y \sum_x p(x, y)
+# = \sum_x x\,p(x) + \sum_y y\,p(y) .
+# $$
+#
+# $X$ and $Y$ are *independent* if knowing one says nothing of the other. Then the
+# probability of a pair is a product, $p(x, y) = p(x)\,p(y)$, and means multiply:
 #
 # $$
 # \mathbb{E}[XY] = \sum_{x,y} x\,y\;p(x)\,p(y)
@@ -426,7 +450,8 @@ plt.show()
 # The **variance** is the mean squared distance from the mean,
 # $\mathrm{Var}[X] = \mathbb{E}[(X - \mathbb{E}[X])^2]$. Its root, the standard deviation, is
 # the usual size of that distance. Two facts follow at once. If the mean is 0, the variance is
-# $\mathbb{E}[X^2]$. And $\mathrm{Var}[cX] = c^2\, \mathrm{Var}[X]$.
+# $\mathbb{E}[X^2]$. And $\mathrm{Var}[cX] = c^2\, \mathrm{Var}[X]$: both $X$ and its mean are
+# multiplied by $c$, so the distance is too, and its square by $c^2$.
 #
 # **The claim.** Let the $2 d_h$ components of $q$ and $k$ be independent, each with mean 0
 # and variance 1. Then $q \cdot k$ has mean 0 and variance $d_h$.
@@ -474,8 +499,8 @@ for width in (1, 2, 3, 4, 5):
 # %% [markdown]
 # The claim leans on independence, and it is good to see where it stops. If the key *is* the
 # query, $q \cdot q$ has the mean $d_h$, not 0. Training is there to make some keys agree with a
-# query, and nothing then keeps a dot product as small as $\sqrt{d_h}$. The scale speaks of the
-# start, before anything has been learned.
+# query, and nothing then keeps a dot product as small as $\sqrt{d_h}$. The derivation speaks
+# of the start, before anything has been learned.
 
 # %%
 for width in (1, 3, 5):
@@ -484,7 +509,7 @@ for width in (1, 3, 5):
 # %% [markdown]
 # ```{admonition} Predict, then run
 # :class: predict
-# Now with normally distributed components and $d_h = 64$. What is the standard deviation of
+# Now take normally distributed components and $d_h = 64$. What is the standard deviation of
 # $q \cdot k$, before any scaling?
 # ```
 #
@@ -492,14 +517,20 @@ for width in (1, 3, 5):
 # entry and `.sum(dim=-1)` adds along the last axis: together a dot product, for all pairs at
 # once.
 #
-# A variance from $n$ draws is itself uncertain. Its standard deviation, as a part of the
-# variance, is about $\sqrt{(\kappa - 1)/n}$, where $\kappa$ is the mean fourth power over the
-# squared variance. The fourth power of a normal number has the mean 3, that of one product
-# $3 \cdot 3 = 9$, and that of the sum of $d_h$ products $9 d_h + 3 d_h (d_h - 1)$. So
+# A variance from $n$ draws is itself uncertain. It is the mean of $n$ squares $X^2$, so its own
+# variance is that of one square over $n$, $(\mathbb{E}[X^4] - \mathbb{E}[X^2]^2)/n$. As a part
+# of the variance, its standard deviation is $\sqrt{(\kappa - 1)/n}$ with
+# $\kappa = \mathbb{E}[X^4] / \mathbb{E}[X^2]^2$. Here $X$ is the sum of $d_h$ products. The
+# fourth power of a normal number has the mean 3 (taken as known), that of one product
+# $3 \cdot 3 = 9$. In the fourth power of the sum only two kinds of terms have a mean other than
+# 0: the $d_h$ fourth powers, and for each pair of products $6$ terms with two squares, hence
+# $3 d_h (d_h - 1)$ with the mean 1. So $\mathbb{E}[X^4] = 9 d_h + 3 d_h (d_h - 1)$ and
 # $\kappa = 3 + 6/d_h$. The cell allows five such deviations.
 
 # %%
 guess = None  # your number
+
+# %%
 DRAWS = 10_000
 generator = torch.Generator().manual_seed(3)
 
@@ -514,11 +545,14 @@ spreads = {"no scale": [], "over sqrt(d_h)": []}
 for width in widths:
     drawn = (normal(DRAWS, width) * normal(DRAWS, width)).sum(dim=-1)
     variance = drawn.square().mean().item()
-    tolerance = 5 * math.sqrt((2 + 6 / width) / DRAWS)
+    tolerance = 5 * math.sqrt((2 + 6 / width) / DRAWS)  # kappa - 1 = 2 + 6 / d_h
     assert abs(variance / width - 1) < tolerance
     spreads["no scale"].append(math.sqrt(variance))
     spreads["over sqrt(d_h)"].append(math.sqrt(variance / width))
+# The count of terms in the fourth power, for signs: there a fourth power is 1.
+assert mean_over_all_signs(4, lambda q, k: dot(q, k) ** 4) == 4 + 3 * 4 * 3
 compare_guess(guess, spreads["no scale"][widths.index(64)])
+print(f"the law says {math.sqrt(64):.3f}")
 
 # %% [markdown]
 # ### What happens without it
@@ -559,25 +593,25 @@ plt.show()
 
 
 # %% [markdown]
-# Without the scale a wide head begins its life with a firm opinion, taken from random numbers.
-# With it, all widths begin alike: open to all keys, with some preferences.
+# With components of variance 1 and no scale, a wide head begins its life with a firm opinion,
+# taken from random numbers. With the scale all widths begin alike: open to all keys, with some
+# preferences.
 #
-# Why is a firm opinion bad, if the training can change it? Because it can hardly. Take two keys
-# whose scores differ by $\delta$; the better one has the weight $1/(1 + e^{-\delta})$. Raise its
+# Why is a firm opinion bad, if the training can change it? Because it can hardly. Take two keys.
+# The score of the better one leads by $g$, so that its weight is $1/(1 + e^{-g})$. Raise its
 # score by 0.1, and see what the weight makes of it:
 
 # %%
-def weight_of_the_better(delta):
-    """Return the larger of two weights whose scores differ by delta."""
-    return 1 / (1 + math.exp(-delta))
+def weight_of_the_better(g):
+    """Return the larger of two weights; its score leads by g."""
+    return 1 / (1 + math.exp(-g))
 
 
 answers = []
-for delta in (0, 1, 4, 16):
-    before = weight_of_the_better(delta)
-    after = weight_of_the_better(delta + 0.1)
+for g in (0, 1, 4, 16):
+    before, after = weight_of_the_better(g), weight_of_the_better(g + 0.1)
     answers.append(after - before)
-    print(f"difference {delta:2d}: weight {before:.7f} -> {after:.7f}")
+    print(f"lead {g:2d}: weight {before:.7f} -> {after:.7f}")
 assert answers == sorted(answers, reverse=True) and answers[-1] < 1e-7
 
 
@@ -592,10 +626,10 @@ assert answers == sorted(answers, reverse=True) and answers[-1] < 1e-7
 #   give $\mathrm{Var}[q \cdot k] = d_h\, \sigma_q^2 \sigma_k^2$. The scale removes $d_h$ and
 #   nothing else. Chapter 7 starts its model with small weights, hence with scores near 0.
 # - The root belongs to the *head* width. With $h$ heads the model width is $d = h\, d_h$
-#   (chapter 4), and dividing by $\sqrt d$ is a slip that is met often. It makes scores too small
-#   by a factor $\sqrt h$: their variance is $d_h / d = 1/h$, the weights are too even, and the
-#   more heads there are, the worse. **With one head the two roots are the same
-#   number**, so a test with one head cannot see it. Section 3.11 shows that it does not.
+#   (chapter 4), and dividing by $\sqrt d$ is a slip that is easily made. Then the scores are
+#   $\sqrt h$ times too small: their variance is $d_h / d = 1/h$, the weights are too even, and
+#   the more heads there are, the worse. **With one head the two roots are the same number**, so
+#   a test with one head cannot see it. Section 3.11 shows that it does not.
 
 # %% [markdown]
 # ## 3.7 The same for many heads and texts
@@ -608,26 +642,26 @@ assert answers == sorted(answers, reverse=True) and answers[-1] < 1e-7
 #
 # A local tensor carries its axes in its name: `queries_BHTK` has the axes B, H (heads), T and
 # K (head width). A *contraction* multiplies and sums one index away. Attention has two, here
-# with every index written out ($b$ counts the texts, $g$ the heads):
+# with every index written out ($b$ counts the texts, $n$ the heads):
 #
 # $$
-# s_{bgtj} = \frac{1}{\sqrt{d_h}} \sum_{i=0}^{d_h-1} q_{bgti}\, k_{bgji},
+# s_{bntj} = \frac{1}{\sqrt{d_h}} \sum_{i=0}^{d_h-1} q_{bnti}\, k_{bnji},
 # \qquad
-# o_{bgti} = \sum_{j=0}^{S-1} w_{bgtj}\, v_{bgji} .
+# o_{bnti} = \sum_{j=0}^{S-1} w_{bntj}\, v_{bnji} .
 # $$
 #
 # Look at which index is summed away. In the first it is $i$, the width: the last axis of
 # *both*, so one of them must be transposed for `@`. In the second it is $j$, the key: the
 # last axis of the weights and the last but one of the values, which `@` wants as they are.
 # One transpose in the first, none in the second: that is all there is to remember, and the
-# formula tells it. The text $b$ and the head $g$ stand on every letter and are never summed:
+# formula tells it. The text $b$ and the head $n$ stand on every letter and are never summed:
 # no text and no head sees another.
 #
 # ```{exercise-start}
 # :label: exercise-scores
 # ```
 # Write `attention_scores`. Take the root with `math.sqrt`. (A root of a float32 tensor has only
-# seven digits, and the check wants ten.)
+# seven digits, and the check wants ten.) Leave queries and keys as they are.
 #
 # ```{exercise-end}
 # ```
@@ -671,14 +705,16 @@ check("scores", attention_scores)
 # is the subject of chapter 4. What False *does* can be said now. The score is replaced by
 # $-\infty$ before the softmax, and $e^{-\infty} = 0$: the key gets a weight of exactly 0, and
 # the others share the whole 1. (Setting the *weight* to 0 afterwards would leave a row that
-# sums to less.)
+# sums to less. A large negative number in the place of $-\infty$ works only while no score is
+# more negative.)
 #
 # ```{exercise-start}
 # :label: exercise-weights
 # ```
 # Write `attention_weights`. `masked_fill(where, value)` returns a tensor with `value` where
 # `where` is True; `~` turns a table of booleans around; `softmax(dim=...)` takes the axis, and
-# takes the largest score away by itself.
+# takes the largest score away by itself. Leave the scores as they are: `masked_fill_`, with an
+# underscore at the end, would overwrite them.
 #
 # ```{exercise-end}
 # ```
@@ -715,7 +751,7 @@ check("weights", attention_weights)
 # ```{exercise-start}
 # :label: exercise-outputs
 # ```
-# Write `head_outputs`, the second contraction.
+# Write `head_outputs`, the second contraction. Leave weights and values as they are.
 #
 # ```{exercise-end}
 # ```
@@ -774,6 +810,16 @@ steps = zip(
 for name, of_library, by_hand in steps:
     assert (of_library - one_head(by_hand)).abs().max() < 1e-12
     print(f"{name:8s} {list(of_library.shape)}: equal to 1e-12")
+
+# %% [markdown]
+# And your own three, one after the other:
+
+# %%
+mine = attention_scores(one_head(queries), one_head(keys))
+mine = attention_weights(mine, torch.ones(3, 3, dtype=torch.bool))
+mine = head_outputs(mine, one_head(values))
+assert (mine - one_head(outputs)).abs().max() < 1e-12
+print("output at cold:", *(f"{number:.3f}" for number in mine[0, 0, 2].tolist()))
 
 
 # %% [markdown]
@@ -838,10 +884,11 @@ print("largest", f"{max(map(max, untrained)):.4f}", f" 1/7 = {1 / 7:.4f}")
 assert max(furthest(row, [1 / 7] * 7) for row in untrained) < 1e-3
 
 # %% [markdown]
-# An untrained head averages: every weight is close to a seventh. Training has to find the maps.
+# With these maps the head averages: every weight is close to a seventh. Training has to find
+# better ones.
 
 # %% [markdown]
-# ## 3.9 Attention knows no order
+# ## 3.9 The sentence turned round
 #
 # Turn the sentence around: 他问小禾冷不冷, *he asked Xiaohe whether she was cold*. The same seven
 # characters; another person is cold.
@@ -853,6 +900,8 @@ assert max(furthest(row, [1 / 7] * 7) for row in untrained) < 1e-3
 
 # %%
 guess = None  # your number
+
+# %%
 TURNED = "他问小禾冷不冷"
 assert sorted(TURNED) == sorted(SENTENCE)
 turned = sentence_head(TURNED)[2]
@@ -861,7 +910,7 @@ assert moved < 1e-12
 compare_guess(guess, round(moved, 9))
 
 # %% [markdown]
-# The formula says why. The output $o_t = \sum_j w_{tj} v_j$ is a sum over $j$, and so is the
+# It does not move. The formula says why. The output $o_t = \sum_j w_{tj} v_j$ is a sum over $j$, and so is the
 # denominator of $w_{tj}$. In every term the position $j$ occurs only as a label that keeps
 # key and value together. Order the terms otherwise, and the sum is the same. (On a computer
 # it is the same up to rounding.) So:
@@ -889,7 +938,7 @@ moved = (keys_alone - plain).abs().max().item()
 print(f"keys alone: they move by up to {moved:.3f}")
 
 # %% [markdown]
-# The two 冷 of the sentence show the same from another side. They have the same input, hence
+# Attention over all keys knows no order. The two 冷 of the sentence show it from another side. They have the same input, hence
 # the same query, key and value. They get the same weight from everybody, and have the same
 # output. To this head they are one character that counts twice.
 
@@ -907,7 +956,7 @@ assert (o[0, 0, first] - o[0, 0, last]).abs().max() < 1e-12
 # ## 3.10 A different prime for every axis
 #
 # How should the three functions be tested? The most tempting test has all sizes equal, since
-# then everything fits. That is just what is wrong with it. The cell makes four slips in the
+# then every shape fits. That is just what is wrong with it. The cell makes four slips in the
 # scores, and judges each with two sets of sizes.
 
 # %%
@@ -953,10 +1002,10 @@ for name, slip in slips.items():
 
 # %% [markdown]
 # With equal sizes two slips pass every comparison. The other two, which their shape should stop,
-# are caught by their numbers alone. With a different size on every axis a mixed-up axis has
-# nowhere to hide. Primes are better still, because no product of two sizes is a third: a
-# reshape that melts two axes together and cuts them elsewhere does not fit by chance. The
-# checks of this chapter's exercises use 2, 3, 5, 7 and 11.
+# are caught by their numbers alone. With a different size on every axis all four are seen.
+# Primes are better still, because no product of two sizes is a third: two axes that were
+# joined by mistake are never as long as another one. The checks of this chapter's exercises
+# use 2, 3, 5, 7 and 11.
 
 # %% [markdown]
 # ## 3.11 Four faults at work
@@ -1090,13 +1139,8 @@ assert by_test == [3, 1, 1, 2, 4] and not caught["scale-by-model-width"][0]
 # %% [markdown]
 # ## 3.12 Find the fault
 #
-# One of the four is hidden behind a seed. The function measures a head in four ways: 50 texts,
+# One of the four is hidden behind a seed. `measured` looks at a head in four ways: 50 texts,
 # four heads of width 64, 20 positions, components of mean 0 and variance 1.
-#
-# ```{admonition} Find the fault
-# :class: fault
-# Compare each line with what this chapter lets you expect. Decide, then open the answer.
-# ```
 
 # %%
 def measured():
@@ -1110,15 +1154,30 @@ def measured():
     return scores.std().item()
 
 
+# %% [markdown]
+# ```{admonition} Find the fault
+# :class: fault
+# Which of the four is it? Say first what each line of `measured` should be. Then put your
+# experiments into the next cell, inside the `with` block.
+# ```
+
+# %%
 hidden_fault = random.Random(1).choice(suspects)
 with planted(hidden_fault):
-    deviation = measured()
+    scores, weights, _ = run_head(wide_q, wide_k, wide_k)
+    # your experiments, for instance measured()
 
 # %% [markdown]
-# <details class="answer"><summary>Hint</summary>
+# <details class="answer"><summary>First hint</summary>
 #
 # Two of the suspects change the scores and two the weights. Which line tells you which kind it
 # is?
+#
+# </details>
+# <details class="answer"><summary>Second hint</summary>
+#
+# What standard deviation would the scores have with no division, with a division by the root of
+# $d_h$, and with one by the root of $d$?
 #
 # </details>
 # <details class="answer"><summary>Answer</summary>
@@ -1127,12 +1186,14 @@ with planted(hidden_fault):
 # So it is one of the two that change the scores, and the sound row sums agree. Without the scale
 # the deviation would be $\sqrt{64} = 8$. Half is $1/\sqrt h$ for four heads: the products were
 # divided by $\sqrt d$ with $d = 4 \cdot 64$, not by $\sqrt{d_h}$. It is
-# `scale-by-model-width`. The entropy tells the same from behind: it is too near to that of
-# equal weights.
+# `scale-by-model-width`. The entropy agrees: it is nearer to that of equal weights than the
+# entropy of the head as built. The next cell shows each step.
 #
 # </details>
 
 # %% tags=["hide-cell"]
+with planted(hidden_fault):
+    deviation = measured()
 print(f"{hidden_fault}:\n  {FAULTS[hidden_fault].is_like}.")
 print(f"  symptom: {FAULTS[hidden_fault].symptom}.")
 assert hidden_fault == "scale-by-model-width"
@@ -1153,8 +1214,8 @@ for name in suspects:
 # %% [markdown]
 # ## 3.13 Pencil sheet
 #
-# Eight exercises in two by two. The first seven need no calculator and have exact answers. The
-# numbers come from a seed: change it, and there is a new sheet to print.
+# Eight exercises with tables of two by two. The first seven need no calculator and have exact
+# answers. The numbers come from a seed: change it, and there is a new sheet to print.
 
 # %%
 sheet = attention_sheet(seed=1)
