@@ -13,7 +13,7 @@ WORKERS := $(if $(JOBS),-n $(JOBS) --dist loadfile)
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all lab refresh lock clean environment
+.PHONY: help book test test-all mutants lab refresh lock clean environment
 
 help: ## print this list
 	@echo "make TARGET, where TARGET is one of:"
@@ -36,6 +36,9 @@ test-all: environment ## the same, with the tests that take long
 	$(VENV) -m pytest tests --slow $(WORKERS)
 	$(VENV) -m tests.faults --whole
 	$(VENV) -m pytest --nbval --nbval-current-env notebooks
+
+mutants: environment ## change the library in thousands of places and see that a test fails (needs mutmut)
+	@$(VENV) -m tests.mutation
 
 lab: environment ## open the notebooks in JupyterLab
 	$(VENV) -m jupyterlab notebooks

@@ -2,7 +2,8 @@
 
 Reads runs/reference, and writes what the pages show, so that no number in them is typed:
 
-    book/reference/    copies of the run's records, the recovery check, summary.json
+    book/reference/    copies of the run's records, its verification and report, the
+                       recovery check, summary.json
     book/generated/    the help text of each command, tables for the pages
     README.md          the table between the two "reference" marks
 
@@ -21,7 +22,7 @@ import tempfile
 import torch
 
 from book import notebooks, reference
-from course_lib import checkpoint, evaluate, fixed_batch, generate, train
+from course_lib import checkpoint, evaluate, fixed_batch, generate, report, train, verify
 from course_lib.checkpointing import (
     STATE_FIELDS,
     load_checkpoint,
@@ -30,8 +31,11 @@ from course_lib.checkpointing import (
 )
 from course_lib.files import read_json, write_bytes, write_json
 
-COMMANDS = (train, evaluate, generate, checkpoint, fixed_batch)
-COPIED = ("run-manifest.json", "metrics.json", "test.json", "validation.json", "greedy.json")
+COMMANDS = (train, evaluate, generate, checkpoint, fixed_batch, verify, report)
+COPIED = (
+    *("run-manifest.json", "metrics.json", "test.json", "validation.json", "greedy.json"),
+    *("repetition.json", "memory.json", "verification.json", "report.md"),
+)
 LONGER = 164
 MARKS = ("<!-- reference: begin -->", "<!-- reference: end -->")
 

@@ -14,9 +14,10 @@ own chapter or earlier ones, and the ground; a test holds the table true.
     8        windows training checkpointing
     9        evaluation
     10       generation
-    12       manifest
+    11       docstrings experiments
+    12       manifest verification
     figures  plotting
-    commands command train evaluate generate checkpoint fixed_batch
+    commands command train evaluate generate checkpoint fixed_batch verify report
 
 Some modules grow later: attention in chapters 4 and 10, losses in 6 and 9, model in 10,
 generation in 11.

@@ -106,10 +106,10 @@ class KeyValue(tuple):
     """The keys and values of the positions seen so far: a pair ``(keys, values)``.
 
     Both are float ``[B,h,S,d_h]``.  `extend` returns a new pair and leaves this one as
-    it was.  The positions live in a buffer with room for `capacity` of them, which the
-    pairs grown from one another share: a token costs one small copy, not a copy of all
-    that went before.  When two futures grow from the same past, the second takes a
-    buffer of its own.
+    it was.  Without gradients the positions lie in a `KeyValueBuffer`, which the pairs
+    grown from one another share: a token costs one small copy, not a copy of all that
+    went before.  When two futures grow from the same past, the second takes a buffer of
+    its own.
 
     Source: chapter 10.
     """
@@ -128,38 +128,54 @@ class KeyValue(tuple):
         return self[0].shape[-2]
 
     def extend(self, keys_BHTK, values_BHTK, capacity):
-        """Return the pair with T more positions behind these.
+        """Return the pair with T more positions behind these; this one stays as it was.
 
         Args:
             keys_BHTK: float ``[B,h,T,d_h]``.
             values_BHTK: float ``[B,h,T,d_h]``.
-            capacity: number of positions the buffer should have room for.
+            capacity: number of positions a new buffer should have room for.
+
+        Returns:
+            A `KeyValue` of S + T positions: while gradients are recorded two new tensors,
+            otherwise the first S + T positions of a buffer, and that buffer.
+
+        Source: chapter 10.
         """
         if torch.is_grad_enabled():  # autograd must not see a tensor change under it
             return KeyValue(
-                torch.cat([self[0], keys_BHTK], dim=-2), torch.cat([self[1], values_BHTK], dim=-2)
+                torch.cat([self[0], keys_BHTK], dim=-2),
+                torch.cat([self[1], values_BHTK], dim=-2),
             )
-        old, new = self.length, self.length + keys_BHTK.shape[-2]
-        buffer = self.buffer
-        if buffer is None or buffer.filled != old or buffer.capacity < new:
-            buffer = _Buffer(self, max(capacity, new))
-        buffer.keys[:, :, old:new] = keys_BHTK
-        buffer.values[:, :, old:new] = values_BHTK
-        buffer.filled = new
-        return KeyValue(buffer.keys[:, :, :new], buffer.values[:, :, :new], buffer)
+        buffer, total = self.buffer, self.length + keys_BHTK.shape[-2]
+        if buffer is None or buffer.filled != self.length or buffer.capacity < total:
+            buffer = KeyValueBuffer(self, max(capacity, total))
+        buffer.write(keys_BHTK, values_BHTK)
+        return KeyValue(buffer.keys[:, :, :total], buffer.values[:, :, :total], buffer)
 
 
-class _Buffer:
-    """Room for the keys and values of `capacity` positions; `filled` of them are used."""
+class KeyValueBuffer:
+    """Room for the keys and values of `capacity` positions; the first `filled` are used.
+
+    Args:
+        pair: keys and values, float ``[B,h,S,d_h]``, that are copied to the front.
+        capacity: number of positions there is room for, at least S.
+
+    Source: chapter 10.
+    """
 
     def __init__(self, pair, capacity):
-        keys, values = pair
-        B, H, S, K = keys.shape
-        self.keys = keys.new_empty(B, H, capacity, K)
-        self.values = values.new_empty(B, H, capacity, K)
-        self.keys[:, :, :S] = keys
-        self.values[:, :, :S] = values
-        self.capacity, self.filled = capacity, S
+        B, H, _, K = pair[0].shape
+        self.keys = pair[0].new_empty(B, H, capacity, K)
+        self.values = pair[1].new_empty(B, H, capacity, K)
+        self.capacity, self.filled = capacity, 0
+        self.write(*pair)
+
+    def write(self, keys_BHTK, values_BHTK):
+        """Copy T positions behind those in use."""
+        total = self.filled + keys_BHTK.shape[-2]
+        self.keys[:, :, self.filled : total] = keys_BHTK
+        self.values[:, :, self.filled : total] = values_BHTK
+        self.filled = total
 
 
 class CausalSelfAttention(nn.Module):

@@ -52,3 +52,12 @@ class CheckpointError(CourseError):
 
 class TrainingError(CourseError):
     """Training cannot go on; what was last saved is still good."""
+
+
+class VerificationError(CourseError):
+    """A claim of a run folder does not hold, or cannot be checked.
+
+    `check` is the name of the check that failed; the verification sets it.
+    """
+
+    check = None

@@ -127,7 +127,7 @@ def finite_or_none(value):
 def by_kind(nats, targets):
     """Return `totals` for known characters, unknown characters and EOS, apart.
 
-    Training never has UNK as a target, so that a few unknown characters carry much loss.
+    Training never has UNK as a target: a few unknown characters carry much loss.
     """
     is_kind = {
         "known_characters": (targets != UNK_ID) & (targets != EOS_ID),
@@ -192,13 +192,14 @@ def document_rows(scores):
 class CountModel:
     """Unigram and bigram counts of training texts, with stated smoothing.
 
-    A possible target is every entry but BOS: M = V - 1 of them.  With N training targets,
+    A possible target is every entry but BOS: M = V - 1 of them.  With n training targets,
+    n(c) of them c, n(a) of them after a, and n(a,c) both,
 
-        unigram(c)     = (n(c) + k) / (N + k M)                k = 1
-        bigram(c | a)  = (n(a,c) + b unigram(c)) / (n(a) + b)  b = 1
+        unigram(c)     = (n(c) + alpha) / (n + alpha M)                alpha = 1
+        bigram(c | a)  = (n(a,c) + kappa unigram(c)) / (n(a) + kappa)  kappa = 1
 
-    UNK is never a training target: its mass is k / (N + k M) in the unigram, and b times
-    that, shared over the context's counts, in the bigram.
+    UNK is never a training target: its mass is alpha / (n + alpha M) in the unigram, and
+    kappa times that, over n(a) + kappa, in the bigram.
 
     Args:
         documents_ids: id lists ``[BOS, ..., EOS]`` of the training texts.
@@ -225,7 +226,7 @@ class CountModel:
         return -math.log(self._unigram_probability(target))
 
     def bigram(self, context, target):
-        """Return the nats of `target` after `context`."""
+        """Return the nats of `target` after `context`: -ln bigram(target | context)."""
         prior = BIGRAM_PRIOR * self._unigram_probability(target)
         seen = self.pairs[context, target] + prior
         return -math.log(seen / (self.contexts[context] + BIGRAM_PRIOR))

@@ -62,10 +62,64 @@ class DecodingPolicy:
         return asdict(self)
 
 
+def apply_temperature(scores, temperature):
+    """Return ``softmax(scores / temperature)``; at temperature 0 the first has all the mass.
+
+    Args:
+        scores: float64 ``[V]``, the largest first; -inf for what is never chosen.
+        temperature: at least 0.
+
+    Returns:
+        float64 ``[V]``, the probabilities.
+
+    Source: chapter 11.
+    """
+    if temperature == 0:
+        probabilities = torch.zeros_like(scores)
+        probabilities[0] = 1.0
+        return probabilities
+    # The largest is subtracted first, so that a tiny temperature cannot overflow.
+    return ((scores - scores[0]) / temperature).softmax(dim=0)
+
+
+def keep_top_k(probabilities, k):
+    """Return the probabilities with 0 behind the first k; they need not sum to 1 any more.
+
+    Args:
+        probabilities: float64 ``[V]``, the largest first.
+        k: at least 1; k of V or more keeps all.
+
+    Source: chapter 11.
+    """
+    return probabilities.where(torch.arange(len(probabilities)) < k, 0.0)
+
+
+def keep_top_p(probabilities, p):
+    """Return the probabilities with 0 behind the fewest whose mass reaches the share p.
+
+    The share is of the mass that is there, which top-k may have made less than 1.  One
+    whose predecessors reach it already is dropped; the first always stays.
+
+    Args:
+        probabilities: float64 ``[V]``, the largest first; their sum need not be 1.
+        p: in (0, 1].
+
+    Returns:
+        float64 ``[V]``, not divided by its sum.
+
+    Source: chapter 11.
+    """
+    before = probabilities.cumsum(dim=0) - probabilities  # mass of the more likely ones
+    keep = before < p * probabilities.sum()
+    keep[0] = True
+    return probabilities.where(keep, 0.0)
+
+
 def next_distribution(logits, policy):
     """Return the probability of each token to be chosen next: float64 ``[V]``.
 
-    In this order: BOS and UNK are removed (unless `raw`), temperature, top-k, top-p.
+    In this order: BOS and UNK are removed (unless `raw`), temperature, top-k, top-p, a
+    division by the sum.  Of two equal logits the lower id counts as the more likely.
     At temperature 0 the most likely token has probability 1.
 
     Args:
@@ -84,24 +138,28 @@ def next_distribution(logits, policy):
         scores = scores.index_fill(0, torch.tensor([UNK_ID, BOS_ID]), -math.inf)
     # A stable sort puts the lowest id of a tie first.
     scores, order = scores.sort(descending=True, stable=True)
-    if policy.temperature == 0:
-        probabilities = torch.zeros_like(scores)
-        probabilities[0] = 1.0
-    else:
-        # The largest is subtracted first, so that a tiny temperature cannot overflow.
-        probabilities = ((scores - scores[0]) / policy.temperature).softmax(dim=0)
+    probabilities = apply_temperature(scores, policy.temperature)
     if policy.top_k is not None:
-        probabilities[policy.top_k :] = 0.0
+        probabilities = keep_top_k(probabilities, policy.top_k)
     if policy.top_p is not None:
-        before = probabilities.cumsum(dim=0) - probabilities  # mass of the more likely ones
-        enough = before >= policy.top_p * probabilities.sum()
-        probabilities[1:][enough[1:]] = 0.0  # the most likely one always stays
+        probabilities = keep_top_p(probabilities, policy.top_p)
     probabilities = probabilities / probabilities.sum()
     return torch.zeros_like(probabilities).scatter(0, order, probabilities)
 
 
 def choose_token(logits, policy, generator):
-    """Return the id of the next token, drawn with `generator`.
+    """Return the id of the next token.
+
+    At temperature 0 it is the most likely one, and nothing is drawn.  Above 0 it is one
+    draw of `torch.multinomial` from `next_distribution`, with `generator`.
+
+    Args:
+        logits: float ``[V]``, of the last position.
+        policy: a `DecodingPolicy`.
+        generator: a `torch.Generator`, the only source of chance.
+
+    Returns:
+        An int.
 
     Source: chapter 11.
     """
@@ -130,6 +188,61 @@ class Generation:
     encoded_positions: int
 
 
+def window_start(length, block_size, slide):
+    """Return where the window begins: 0 while all fit, else a multiple of `slide`.
+
+    It is the first of 0, slide, 2 slide, ... from which the tokens up to the last fit
+    into `block_size` positions.
+
+    Args:
+        length: number of tokens so far.
+        block_size: C.
+        slide: by how many positions the window moves at a time.
+
+    Source: chapter 10.
+    """
+    too_many = max(0, length - block_size)
+    return -(-too_many // slide) * slide  # -(-a // b) is a / b rounded up
+
+
+def past_length(past):
+    """Return how many positions a past of `TransformerLM.forward` holds; 0 for None."""
+    return 0 if past is None else past[0].length
+
+
+def feed(model, ids, past, use_cache):
+    """Run the model on `ids`, the tokens behind those of `past`.
+
+    Returns:
+        ``(logits, past)``: float ``[V]``, what follows the last of them, on the processor;
+        and the past with these tokens added, or None without a cache.
+
+    Source: chapter 10.
+    """
+    tokens = torch.tensor([ids], device=next(model.parameters()).device)
+    output = model(tokens, past_key_values=past, use_cache=use_cache)
+    return output["logits"][0, -1].cpu(), output["past_key_values"]
+
+
+def check_request(config, prompt_ids, max_new_tokens, policy, forced):
+    """Refuse what `generate` cannot begin; the model itself refuses ids outside [0, V).
+
+    Raises:
+        InputError: for an empty prompt, a slide above C, or too few forced ids.
+    """
+    require_whole_number("max_new_tokens", max_new_tokens, at_least=0)
+    if not prompt_ids:
+        raise InputError("the prompt is empty.", expected="at least BOS")
+    if policy.slide > config.block_size:
+        raise InputError(
+            "slide is longer than the window.",
+            expected=f"1 to {config.block_size}",
+            got=policy.slide,
+        )
+    if forced is not None and len(forced) < max_new_tokens:
+        raise InputError("too few forced ids.", expected=max_new_tokens, got=len(forced))
+
+
 def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, forced=None):
     """Continue `prompt_ids` one token at a time.
 
@@ -150,43 +263,30 @@ def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, for
         A `Generation`.
 
     Raises:
-        InputError: for an empty prompt, an id outside the vocabulary, a slide above C, or
-            too few forced ids.
+        InputError: for an empty prompt, an id outside the vocabulary, a slide above C,
+            or too few forced ids.
 
     Source: chapters 10 and 11.
     """
     policy = policy or DecodingPolicy()
-    block_size, vocab_size = model.config.block_size, model.config.vocab_size
-    require_whole_number("max_new_tokens", max_new_tokens, at_least=0)
-    if not prompt_ids:
-        raise InputError("the prompt is empty.", expected="at least BOS")
-    if policy.slide > block_size:
-        raise InputError(
-            "slide is longer than the window.", expected=f"1 to {block_size}", got=policy.slide
-        )
-    if forced is not None and len(forced) < max_new_tokens:
-        raise InputError("too few forced ids.", expected=max_new_tokens, got=len(forced))
-    device = next(model.parameters()).device
+    check_request(model.config, prompt_ids, max_new_tokens, policy, forced)
     generator = torch.Generator().manual_seed(policy.seed)
-    ids, start, cache, cached = list(prompt_ids), 0, None, 0
+    ids, start, past = list(prompt_ids), 0, None
     all_logits, encoded, stopped = [], 0, "max_new_tokens"
     with evaluation_mode(model):
         for index in range(max_new_tokens):
-            while len(ids) - start > block_size:
-                start += policy.slide
-                cache, cached = None, 0  # the positions in the cache no longer hold
-            new = ids[start + cached :] if use_cache else ids[start:]
-            tokens = torch.tensor([new], device=device)
-            output = model(tokens, past_key_values=cache, use_cache=use_cache)
+            begin = window_start(len(ids), model.config.block_size, policy.slide)
+            if begin > start:
+                start, past = begin, None  # the positions in the past no longer hold
+            new = ids[start + past_length(past) :]
+            logits, past = feed(model, new, past, use_cache)
             encoded += len(new)
-            cache, cached = output["past_key_values"], len(ids) - start
-            logits = output["logits"][0, -1].cpu()
             all_logits.append(logits)
             ids.append(choose_token(logits, policy, generator) if forced is None else forced[index])
             if ids[-1] == EOS_ID and not policy.ignore_eos:
                 stopped = "eos"
                 break
-    logits = torch.stack(all_logits) if all_logits else torch.empty(0, vocab_size)
+    logits = torch.stack(all_logits) if all_logits else torch.empty(0, model.config.vocab_size)
     return Generation(list(prompt_ids), ids[len(prompt_ids) :], stopped, logits, encoded)
 
 

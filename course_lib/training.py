@@ -310,7 +310,13 @@ class Trainer:
                 break
 
     def state_dict(self):
-        """Return the training state: what the coming steps, and so the result, depend on."""
+        """Return the training state: what the coming steps, and so the result, depend on.
+
+        Returns:
+            A dictionary of tensors and plain values: `model`, `optimizer` and `sampler`
+            (their own state dictionaries), `rng` (what `capture_rng` returns), `step` and
+            `losses`.  All of them are copies: later steps do not change them.
+        """
         return {
             "model": {name: value.clone() for name, value in self.model.state_dict().items()},
             "optimizer": copy_of(self.optimizer.state_dict()),

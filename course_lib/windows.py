@@ -38,8 +38,9 @@ def cut_windows(documents_ids, block_size, stride=None):
     """Cut each document into windows that score each of its targets exactly once.
 
     With ids and start s, a window is ``inputs = ids[s:s+C]`` and
-    ``targets = ids[s+1:s+C+1]``; s goes up by `stride`.  With a stride below C the
-    windows overlap, and only the first to reach a target scores it.
+    ``targets = ids[s+1:s+C+1]``; s goes up from 0 by `stride`.  EOS is never an input.
+    With a stride below C the windows overlap, and only the first to reach a target
+    scores it; in later ones it is -100.  The last window is the first that reaches EOS.
 
     Args:
         documents_ids: a list of id lists, each ``[BOS, ..., EOS]``.
@@ -50,10 +51,33 @@ def cut_windows(documents_ids, block_size, stride=None):
         A list of `Window`, in document order.
 
     Raises:
-        InputError: for a stride outside [1, C]: above C targets would be left out.
+        InputError: (a ValueError) for a block_size below 1, or a stride outside [1, C]:
+            above C targets would be left out.
         DataError: for a document without a target.
 
     Source: chapter 8.
+    """
+    stride = checked_stride(block_size, stride)
+    windows = []
+    for index, ids in enumerate(documents_ids):
+        inputs, targets = ids[:-1], ids[1:]  # EOS is never fed, BOS is never a target
+        if len(targets) == 0:
+            raise DataError(f"document number {index} has no target.", got=f"{len(ids)} ids")
+        start = scored = 0  # the first `scored` targets have been given to a window
+        while scored < len(targets):
+            end = min(start + block_size, len(targets))
+            again = (IGNORED,) * (scored - start)  # an earlier window has scored these
+            fresh = tuple(targets[scored:end])
+            windows.append(Window(index, start, tuple(inputs[start:end]), again + fresh))
+            start, scored = start + stride, end
+    return windows
+
+
+def checked_stride(block_size, stride=None):
+    """Return the stride, C where none is given.
+
+    Raises:
+        InputError: for sizes that are not whole numbers, or a stride outside [1, C].
     """
     require_whole_number("block_size", block_size, at_least=1)
     stride = block_size if stride is None else stride
@@ -62,25 +86,7 @@ def cut_windows(documents_ids, block_size, stride=None):
         raise InputError(
             "the stride skips targets.", expected=f"at most block_size={block_size}", got=stride
         )
-    windows = []
-    for index, ids in enumerate(documents_ids):
-        if len(ids) < 2:
-            raise DataError(f"document number {index} has no target.", got=f"{len(ids)} ids")
-        scored = 0  # targets ids[1 : scored + 1] have been given to a window
-        start = 0
-        while scored < len(ids) - 1:
-            inputs, targets = (
-                ids[start : start + block_size],
-                ids[start + 1 : start + block_size + 1],
-            )
-            inputs = inputs[: len(targets)]  # the last id, EOS, is never an input
-            again = scored - start  # targets at the front that an earlier window scored
-            windows.append(
-                Window(index, start, tuple(inputs), (IGNORED,) * again + tuple(targets[again:]))
-            )
-            scored = start + len(targets)
-            start += stride
-    return windows
+    return stride
 
 
 def stack_windows(windows, block_size):
@@ -172,7 +178,12 @@ class EpochSampler:
         return torch.randperm(self.window_count, generator=self.generator)
 
     def next_batch(self):
-        """Return the indices of the next windows: int64 ``[batch_size or fewer]``."""
+        """Return the indices of the next windows: int64 ``[batch_size or fewer]``.
+
+        They are the next entries of `permutation`; the last batch of an epoch holds what
+        is left.  When a batch is asked for and nothing is left, the next permutation is
+        drawn, `position` is 0 again and `epoch` goes up by 1.
+        """
         if self.position >= self.window_count:
             self.permutation = self._draw_permutation()
             self.position = 0

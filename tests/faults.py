@@ -61,6 +61,18 @@ def base_name(item):
     return item.nodeid.split("[")[0]
 
 
+def error_of_the_fault(reports):
+    """Return the message of a failure that shows a broken fault, not a caught one.
+
+    A fault whose own code fails would be "caught" by whatever test calls it.
+    """
+    for report in reports:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if crash is not None and crash.message.startswith(OWN_ERRORS):
+            return crash.message.splitlines()[0]
+    return None
+
+
 class Matrix:
     """A pytest plugin that runs the collected tests under each fault.
 
@@ -72,6 +84,8 @@ class Matrix:
     def __init__(self, fault_ids, whole=False):
         self.fault_ids, self.whole = fault_ids, whole
         self.failed_clean, self.caught, self.seconds = [], {}, {}
+        self.broken = {}  # fault: the error of its own that a test met
+        self.last_error = None
 
     def pytest_collection_modifyitems(self, items):
         items[:] = [item for item in items if not item.get_closest_marker("process")]
@@ -88,8 +102,11 @@ class Matrix:
         took = dict(self.seconds)  # on the clean library
         for fault in wanted:
             items = used if self.whole else chosen(used, fault, took)
+            self.last_error = None
             with planted(fault.id):
                 self.caught[fault.id] = self.failing(items)
+            if self.last_error:
+                self.broken[fault.id] = self.last_error
         return True
 
     def failing(self, items):
@@ -102,7 +119,11 @@ class Matrix:
             self.seconds[item.nodeid] = sum(report.duration for report in reports)
             if any(report.failed for report in reports):
                 names.append(base_name(item))
+                self.last_error = error_of_the_fault(reports) or self.last_error
         return sorted(set(names))
+
+
+OWN_ERRORS = ("RecursionError", "NameError", "UnboundLocalError", "ImportError", "ModuleNotFound")
 
 
 def run_part(fault_ids, whole):
@@ -112,8 +133,14 @@ def run_part(fault_ids, whole):
     with contextlib.redirect_stdout(io.StringIO()):
         code = pytest.main(arguments, plugins=[matrix])
     if not matrix.caught:
-        return {"code": int(code), "clean": ["the tests could not be collected"], "caught": {}}
-    return {"code": int(code), "clean": matrix.failed_clean, "caught": matrix.caught}
+        return {"code": int(code), "clean": ["the tests could not be collected"], "caught": {},
+                "broken": {}}
+    return {
+        "code": int(code),
+        "clean": matrix.failed_clean,
+        "caught": matrix.caught,
+        "broken": matrix.broken,
+    }
 
 
 def shared_by_chapter(fault_ids, workers):
@@ -143,12 +170,15 @@ def run_parts(fault_ids, whole, workers):
     return {
         "clean": sorted({name for result in results for name in result["clean"]}),
         "caught": {name: tests for result in results for name, tests in result["caught"].items()},
+        "broken": {name: error for result in results for name, error in result["broken"].items()},
     }
 
 
 def faults_of(result):
     """Return what is wrong, one sentence each."""
     sentences = [f"{name} fails on {CLEAN}" for name in result["clean"]]
+    for name, error in result["broken"].items():
+        sentences.append(f"{name} is broken itself: {error}")
     for name, tests in result["caught"].items():
         if not tests:
             sentences.append(f"{name} survives: no test of chapter {FAULTS[name].chapter} fails")

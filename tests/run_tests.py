@@ -39,7 +39,7 @@ GROUPS = {
     "evaluation": ("ch09", "ch11"),
     "delivery": ("ch12", "files", "config", "cli", "imports"),
     "book": ("book", "notebooks", "environment", "style", "record"),
-    "workbook": ("workbook", "faults", "run_tests"),
+    "workbook": ("workbook", "faults", "run_tests", "mutation"),
 }
 SOURCES = ("course_lib/**/*.py", "tests/**/*.py", "tests/*.toml", "book/*.py", "conftest.py")
 DATA = ("data/*.json", "data/*.jsonl")

@@ -365,6 +365,13 @@ def test_a_step_is_taken_in_training_mode_whatever_mode_was_left():
     assert all(module.training for module in trainer.model.modules())
 
 
+def test_dropout_acts_in_the_steps_of_a_trainer():
+    """The same weights and the same batch: only the numbers dropped make the loss another."""
+    with_dropout, without = (runs.make_trainer(dropout=rate) for rate in (0.5, 0.0))
+    assert weights(with_dropout).keys() == weights(without).keys()
+    assert with_dropout.train_step() != without.train_step()
+
+
 def test_dropout_is_off_while_the_pools_are_scored():
     trainer = runs.trained(1, dropout=0.5)
     one, two = trainer.evaluate(), trainer.evaluate()

@@ -133,6 +133,15 @@ def test_two_texts_do_not_share_a_cache(use_cache):
     assert torch.equal(run(made, use_cache).logits, alone)
 
 
+def test_the_window_begins_at_the_first_multiple_of_the_slide_from_which_the_tokens_fit():
+    for block_size in (1, 2, 5, 7):
+        for slide in range(1, block_size + 1):
+            for length in range(1, 4 * block_size + 3):
+                starts = range(0, length, slide)
+                wanted = next(start for start in starts if length - start <= block_size)
+                assert generation.window_start(length, block_size, slide) == wanted
+
+
 def windows_fed(monkeypatch, made, **options):
     """Return how many tokens each call of the model was fed."""
     fed, forward = [], made.forward

@@ -344,6 +344,8 @@ def test_wheel_holds_library_and_documents_and_nothing_of_a_reader(tmp_path):
         shutil.copyfile(ROOT / name, source / name)
     for name in ("course_lib", "data"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (source / "book").mkdir()
+    shutil.copyfile(ROOT / "book" / "report_template.md", source / "book" / "report_template.md")
     (source / "data" / "mine").mkdir()
     (source / "data" / "mine" / "documents.jsonl").write_text("{}\n")
     subprocess.run(
@@ -365,3 +367,4 @@ def test_wheel_holds_library_and_documents_and_nothing_of_a_reader(tmp_path):
     }
     assert {name for name in names if name.startswith("course_lib/data/")} == data
     assert "course_lib/data/documents.jsonl" in data
+    assert "course_lib/report_template.md" in names

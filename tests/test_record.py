@@ -13,6 +13,8 @@ from course_lib.evaluation import evaluate
 from course_lib.files import read_json
 from course_lib.generation import generate
 from course_lib.tokenizer import CharTokenizer
+from course_lib.verification import fields, reporting
+from course_lib.verification.claims import RunFolder
 
 ROOT = notebooks.ROOT
 RECORDED = ROOT / "book" / "reference"
@@ -88,6 +90,35 @@ def test_what_the_page_says_of_the_run_is_true():
     assert SUMMARY["baselines"]["unigram"] == min(others), "a unigram count has the lowest loss"
     kinds = read_json(RECORDED / "test.json")["kinds"]
     assert kinds["unknown_characters"]["loss"] > kinds["known_characters"]["loss"] + 2
+
+
+def test_the_verification_of_the_reference_run_passed_with_all_five_thresholds():
+    verified, manifest = (
+        read_json(RECORDED / name) for name in ("verification.json", "run-manifest.json")
+    )
+    assert verified["passed"] is True and verified["counts"]["thresholds"] == 5
+    assert verified["comparison"]["exact"] is True and verified["counts"]["warnings"] == 0
+    not_run = {row["name"] for row in verified["checks"] if row["outcome"] == "not run"}
+    assert not_run == {"summaries", "verifications", "last-steps", "reports"}
+    assert verified["weights"]["digest"] == manifest["weights"]["digest"] == SUMMARY["weights"]
+    assert verified["run"] == manifest["digest"]
+
+
+def test_the_report_of_the_reference_run_is_filled_from_its_records():
+    run = RunFolder(RECORDED)
+    run.manifest = read_json(RECORDED / "run-manifest.json")
+    named = [name for name in run.manifest["files"] if name.endswith(".json")]
+    run.records = {name: read_json(RECORDED / name) for name in named if name != "metrics.json"}
+    corpus = load_corpus()
+    run.corpora = {corpus.digest: corpus}
+    assert reporting.check_report(run, "report.md") == len(reporting.FIELDS)
+    samples = fields.samples(run)
+    success, failure = samples.split("**Failure**")
+    for name, part in (("greedy", failure), ("repetition", failure), ("memory", success)):
+        record = run.records[f"{name}.json"]
+        assert record["text"] in part
+        assert record["prompt"] == "小禾" or name == "memory"
+    assert "times in a row" in failure and "*Missing" not in samples
 
 
 @pytest.mark.parametrize("path", ["README.md", "book/generated/reference_table.md"])

@@ -108,7 +108,7 @@ def any_number_of_axes():
     expect_close("[d]", expected[0], block.layer_norm(hidden[0], gain, shift))
 
 
-@norm("arguments stay as they were and get a gradient; float32 stays float32")
+@norm("arguments stay as they were; float32 stays float32")
 def norm_leaves_its_arguments_alone():
     arguments = normal(B, T, D, seed=51), normal(D, seed=52), normal(D, seed=53)
     before = [tensor.clone() for tensor in arguments]
@@ -117,9 +117,18 @@ def norm_leaves_its_arguments_alone():
     block.layer_norm(*arguments)
     for name, old, now in zip(("vectors", "gain", "shift"), before, arguments, strict=True):
         expect_equal(f"the {name} after the call", old, now)
-        now.requires_grad_()
-    result = block.layer_norm(*arguments)
-    expect_gradients(SIZES, result, vectors=arguments[0], gain=arguments[1], shift=arguments[2])
+
+
+@norm("gradients pass through mean and variance, and reach gain and shift")
+def norm_passes_gradients():
+    values = normal(B, T, D, seed=51), normal(D, seed=52), normal(D, seed=53)
+    names = ("vectors", "gain", "shift")
+    mine, theirs = ([one.clone().requires_grad_() for one in values] for _ in range(2))
+    expect_gradients(SIZES, block.layer_norm(*mine), **dict(zip(names, mine, strict=True)))
+    expected = F.layer_norm(theirs[0], (D,), *theirs[1:], 1e-5)
+    (expected * normal(B, T, D, seed=59)).sum().backward()
+    for name, one, other in zip(names, mine, theirs, strict=True):
+        expect_close(f"{SIZES}, the gradient at the {name}", other.grad, one.grad)
 
 
 residual = exercise("residual", 5, "course_lib.block.residual_sum")
@@ -286,7 +295,7 @@ def block_leaves_its_argument_alone():
     expect_gradients(SIZES, half(layer(hidden)), stream=hidden, **dict(layer.named_parameters()))
 
 
-ledger = exercise("ledger", 5, "course_lib.block.block_parameter_count")
+ledger = exercise("block_ledger", 5, "course_lib.block.block_parameter_count")
 
 
 @ledger("d = 32 and f = 128 give 12,576")

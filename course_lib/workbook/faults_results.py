@@ -6,7 +6,7 @@ import json
 
 import torch
 
-from course_lib import attention
+from course_lib import attention, generation
 from course_lib.errors import CourseError
 from course_lib.losses import mean_nats
 from course_lib.workbook.faults_model import FORWARD, attribute
@@ -23,7 +23,7 @@ CANONICAL = "course_lib.files.canonical_json"
     chapter=9,
     place="course_lib.losses.evaluation_mode",
     is_like="an evaluation with dropout still on",
-    symptom="the same checkpoint gives another loss each time, and too high a one",
+    symptom="the same checkpoint gives another loss each time",
     caught_by=[
         "tests/test_ch09_evaluation.py::test_dropout_does_not_count_in_evaluation",
         "tests/test_ch09_evaluation.py::test_evaluating_twice_gives_the_same_to_the_last_digit",
@@ -302,6 +302,41 @@ def policy_changed(original, change):
 
 
 @fault(
+    "oldest-keys-dropped",
+    chapter=10,
+    place="course_lib.generation.generate",
+    is_like="a window that slides by dropping the oldest keys and values of the cache",
+    symptom="beyond the context the cached text is another one; below it all is well",
+    caught_by=[
+        "tests/test_ch10_generation.py::test_cached_and_uncached_logits_agree_at_every_step",
+        "tests/test_ch10_generation.py::test_cached_equals_uncached_for_a_prompt_of_any_length",
+    ],
+)
+def oldest_keys_dropped(original):
+    def generate(model, prompt_ids, max_new_tokens, policy=None, use_cache=True, forced=None):
+        if not use_cache:
+            return original(model, prompt_ids, max_new_tokens, policy, use_cache, forced)
+        C, fed, feed = model.config.block_size, [0], generation.feed
+
+        def drop_and_feed(model, ids, past, use_cache):
+            fed[0] += len(ids)
+            ids = ids[-C:]
+            if past is not None:
+                first = max(0, past[0].length + len(ids) - C)
+                past = [(keys[:, :, first:], values[:, :, first:]) for keys, values in past]
+            return feed(model, ids, past, use_cache)
+
+        with (
+            replaced("course_lib.generation.window_start", lambda *_: 0),
+            replaced("course_lib.generation.past_length", lambda past: fed[0]),
+            replaced("course_lib.generation.feed", drop_and_feed),
+        ):
+            return original(model, prompt_ids, max_new_tokens, policy, use_cache, forced)
+
+    return generate
+
+
+@fault(
     "temperature-multiplied",
     chapter=11,
     place=DISTRIBUTION,
@@ -471,6 +506,70 @@ def report_of_another_checkpoint(original):
         return original(manifest, folder, name, **{**facts, **changed})
 
     return register_file
+
+
+@fault(
+    "verified-without-numbers",
+    chapter=12,
+    place="course_lib.verification.claims.Comparison.same",
+    is_like="a verification that compares the names of the fields and not their numbers",
+    symptom="a better test loss can be typed into the record and registered",
+    caught_by=[
+        "tests/test_ch12_verify.py::test_a_last_digit_matters_here_and_not_elsewhere",
+        "tests/test_ch12_verify.py::test_a_changed_number_of_an_evaluation_is_found_though_it_is_registered",
+    ],
+)
+def verified_without_numbers(original):
+    def same(self, claimed, found, where):
+        if not isinstance(found, float):
+            return original(self, claimed, found, where)
+        self.count += 1
+
+    return same
+
+
+@fault(
+    "listed-names-trusted",
+    chapter=12,
+    place="course_lib.verification.inventory.check_names",
+    is_like="a verification that opens whatever path a manifest lists",
+    symptom="somebody else's manifest makes it read files outside of the run folder",
+    caught_by=[
+        "tests/test_ch12_verify.py::test_a_listed_name_that_is_no_path_inside_is_refused_before_anything_is_opened",
+        "tests/test_ch12_verify.py::test_two_names_for_one_file_are_refused",
+    ],
+)
+def listed_names_trusted(original):
+    return lambda names: None
+
+
+@fault(
+    "near-copies-pass",
+    chapter=12,
+    place="course_lib.verification.acceptance.bare",
+    is_like="a comparison of the splits that a space or a comma deceives",
+    symptom="a test text with one more comma stands in training, and the score shines",
+    caught_by=[
+        "tests/test_ch12_verify.py::test_a_test_text_in_training_is_found_though_white_space_and_marks_differ",
+    ],
+)
+def near_copies_pass(original):
+    return lambda text: text
+
+
+@fault(
+    "report-not-compared",
+    chapter=12,
+    place="course_lib.verification.reporting.check_report",
+    is_like="a verification that looks at the digest of a report and not at its numbers",
+    symptom="the report says something else than the records it is about",
+    caught_by=[
+        "tests/test_ch12_report.py::test_a_number_changed_in_a_field_is_found_though_the_report_is_registered",
+        "tests/test_ch12_report.py::test_a_report_of_earlier_records_is_found",
+    ],
+)
+def report_not_compared(original):
+    return lambda run, name: 1
 
 
 @fault(

@@ -24,6 +24,8 @@ from course_lib.workbook.pencil import (
     vector,
 )
 
+ORDINALS = ("first", "second", "third")
+
 # Whole numbers with m^2 + e^2 = n^2, so that a root under an eps of e^2 is exact.
 TRIPLES = ((3, 4, 5), (4, 3, 5), (5, 12, 13), (12, 5, 13), (8, 15, 17), (6, 8, 10))
 
@@ -159,8 +161,8 @@ def _residual_sums(generator):
     return Task(
         "Residual sums",
         f"{beside(('H', hidden), ('attention', attention), ('feed-forward', feedforward))}\n"
-        "A row is a position.  What leaves the block?  What if row 1 of the attention branch\n"
-        "were stretched over both positions?  (Keep the feed-forward branch as it is.)",
+        "A row is a position.  What leaves the block?  What if the first row of the attention\n"
+        "branch were stretched over both positions?  (Keep the feed-forward branch as it is.)",
         beside(("out", value), ("stretched", stretched)),
         {"hidden": hidden, "attention": attention, "feedforward": feedforward},
         value,
@@ -187,7 +189,8 @@ def _dropout(generator):
     value = tuple(Fraction(0) if i == gone else v / (1 - p) for i, v in enumerate(x))
     return Task(
         "Dropout",
-        f"x = {vector(x)}, p = {p}, in training.  Number {gone + 1} is dropped.  What comes out?\n"
+        f"x = {vector(x)}, p = {p}, in training.  The {ORDINALS[gone]} number is dropped.  What "
+        "comes out?\n"
         "What is the mean of its first number over all draws?  What comes out in evaluation?",
         f"kept numbers times {1 / (1 - p)}: {vector(value)}\n"
         f"mean {1 - p} times {x[0] / (1 - p)} = {x[0]};  in evaluation {vector(x)}",

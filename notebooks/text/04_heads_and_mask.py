@@ -22,9 +22,10 @@
 # good part of the chapter is about telling the twins apart.
 #
 # Letters that hold in the whole book stand in the [table of notation](../book/notation.md).
-# Three tools of the workbook are used below. `check("id", f)` puts your function in the
+# Four tools of the workbook are used below. `check("id", f)` puts your function in the
 # library's place while it tests it. `planted("id")` breaks the library on purpose until its
-# block ends. `compare_guess` tells how far a guess was off.
+# block ends; `FAULTS` lists what can be planted. `compare_guess` tells how far a guess was
+# off. `glue` puts a number of a cell into the prose.
 
 # %%
 import itertools
@@ -71,58 +72,61 @@ def largest(difference):
 # One head has one row of weights for each query. Whatever it fetches, it fetches in *one*
 # mixture. How much is lost by that can be computed exactly, for the smallest case.
 #
-# **The task.** Two places, 0 and 1. At each stand two numbers. Wanted is the *first* number
-# $x_0$ of place 0 and the *second* number $y_1$ of place 1. The four numbers $x_0, y_0, x_1, y_1$
-# are independent, each with mean 0 and variance 1.
+# **The task.** Two places, 0 and 1. At each stand two numbers, $a_0$ and $b_0$ at place 0,
+# $a_1$ and $b_1$ at place 1. Wanted is the *first* number $a_0$ of place 0 and the *second*
+# number $b_1$ of place 1. The four numbers are independent, each with mean 0 and variance 1.
 #
 # **One head** gives the place 0 some weight $w$ and the place 1 the weight $1 - w$. The weights
 # may depend on where things stand, but not on the four numbers. After that, linear maps ($W_V$, and
-# another that we meet in section 4.4) may do anything with the mixture. To make $x_0$, the best
-# they can do is to take the mixed first numbers times some $m$. (Anything of the $y$ added to
-# it only adds error, since the $y$ are independent of $x_0$.) The error is
-# $m\,(w x_0 + (1-w)\, x_1) - x_0$. Its mean square, with the rules of section 3.6 and
-# $n = w^2 + (1-w)^2$, is
+# another that we meet in section 4.4) may do anything with the mixture. To make $a_0$, the best
+# they can do is to take the mixed first numbers times some $\alpha$. (To add something of the
+# mixed second numbers would only add error, since these are independent of $a_0$.) The error is
+# $\alpha\,(w a_0 + (1-w)\, a_1) - a_0 = (w\alpha - 1)\, a_0 + (1-w)\,\alpha\, a_1$. With
+# $u = w^2 + (1-w)^2$ and the rules of section 3.6 its mean square is
 #
 # $$
 # \begin{aligned}
-# &(wm - 1)^2 + ((1-w)\,m)^2 \\[4pt]
-# &\quad = n m^2 - 2wm + 1 \\
-# &\quad = n \Bigl(m - \frac{w}{n}\Bigr)^2 + 1 - \frac{w^2}{n} .
+# &(w\alpha - 1)^2 + ((1-w)\,\alpha)^2 \\[4pt]
+# &\quad = u\, \alpha^2 - 2w\alpha + 1 \\
+# &\quad = u \Bigl(\alpha - \frac{w}{u}\Bigr)^2 + 1 - \frac{w^2}{u} .
 # \end{aligned}
 # $$
 #
-# The square is 0 for $m = w/n$, and then $1 - w^2/n = (1-w)^2/n$ is left. For $y_1$ the two
-# places change their roles, and $w^2/n$ is left. The sum of both errors is
+# The square is 0 for $\alpha = w/u$, and then $1 - w^2/u = (1-w)^2/u$ is left. For $b_1$ the two
+# places change their roles, and $w^2/u$ is left. The sum of both errors is
 #
 # $$
-# \frac{(1-w)^2 + w^2}{n} = 1 ,
+# \frac{(1-w)^2 + w^2}{u} = 1 ,
 # $$
 #
 # **whatever the weight is.** Knowing nothing, and answering 0 and 0, costs $1 + 1 = 2$. So one
-# head can have half of what is wanted, and can choose which half, and no more.
+# head can save half of that. It can choose for which of the two numbers, and can save no more.
+#
+# The cell takes five weights, in fractions. It also moves $\alpha$ off $w/u$ to both sides, and
+# asserts that the error grows.
 
 # %%
-print("  w    error of x   error of y   sum")
+print("  w    error of a_0   error of b_1   sum")
 for w in map(Fraction, ("0", "1/4", "1/2", "9/10", "1")):
-    n = w**2 + (1 - w) ** 2
+    u = w**2 + (1 - w) ** 2
     errors = []
     for own in (w, 1 - w):  # the weight of the place that is wanted
-        m = own / n
-        errors.append((own * m - 1) ** 2 + ((1 - own) * m) ** 2)
-        for m in (own / n - Fraction(1, 9), own / n + Fraction(1, 9)):
-            assert (own * m - 1) ** 2 + ((1 - own) * m) ** 2 > errors[-1]
-    of_x, of_y = errors
-    print(f"{w!s:>4s} {of_x!s:>10s} {of_y!s:>12s} {of_x + of_y!s:>8s}")
-    assert of_x + of_y == 1
+        alpha = own / u
+        errors.append((own * alpha - 1) ** 2 + ((1 - own) * alpha) ** 2)
+        for other in (alpha - Fraction(1, 9), alpha + Fraction(1, 9)):
+            assert (own * other - 1) ** 2 + ((1 - own) * other) ** 2 > errors[-1]
+    of_a, of_b = errors
+    print(f"{w!s:>4s} {of_a!s:>12s} {of_b!s:>14s} {of_a + of_b!s:>8s}")
+    assert of_a + of_b == 1
 
 # %% [markdown]
 # **Two heads** have no error. Head 0 puts all its weight on place 0 and its value is the first
 # number. Head 1 puts all its weight on place 1 and its value is the second number. Each of them
-# is half as wide as the one head was. So two narrow heads do here what one wide head cannot,
-# with the same number of parameters (section 4.4 counts them).
+# is half as wide as the one head was. So two narrow heads do here what one wide head cannot.
+# Section 4.4 counts what they cost.
 
 # %%
-places = torch.tensor([[3.0, -1.0], [4.0, 7.0]])  # (x_0, y_0), (x_1, y_1)
+places = torch.tensor([[3.0, -1.0], [4.0, 7.0]])  # (a_0, b_0), (a_1, b_1)
 weights = torch.tensor([[1.0, 0.0], [0.0, 1.0]])  # one row a head
 outputs = [weights[i] @ places[:, i] for i in (0, 1)]
 print("wanted: 3 and 7; two heads:", *(int(output) for output in outputs))
@@ -138,7 +142,7 @@ assert outputs == [places[0, 0], places[1, 1]]
 # With $h$ heads, each of width $d_h$, the model width is $d = h\, d_h$. One could keep $h$
 # separate maps of shape `[d_h,d]` for the queries. It is simpler to write them under one
 # another: one map $W_Q$ of shape `[d,d]`. Its rows $i d_h$ to $(i+1) d_h - 1$ are the questions
-# of head $i$. Since row $r$ of $W_Q$ makes column $r$ of the queries $H W_Q^\top$, the columns
+# of head $i$. Since row $c$ of $W_Q$ makes column $c$ of the queries $H W_Q^\top$, the columns
 #
 # $$
 # i\, d_h, \;\dots,\; (i+1)\, d_h - 1
@@ -270,7 +274,8 @@ assert wrong.shape == right.shape
 # The rule: **before axes are joined, they must stand side by side in the order in which they
 # shall be read.** For merging, the head axis goes back behind the positions first.
 #
-# A batch adds one axis in front, which is never touched.
+# A batch adds one axis in front, which is never touched. (In the exercises an axis carries the
+# letter of the legend: `hidden_BTD` is `[B,T,d]`, `heads_BHTK` is `[B,h,T,d_h]`.)
 #
 # ```{exercise-start}
 # :label: exercise-split
@@ -387,8 +392,8 @@ print("sum over the heads and one product: equal to 1e-12")
 #
 # ```{admonition} Predict, then run
 # :class: predict
-# The library's attention with $d = 32$ and one head has 4,096 parameters, in the four maps
-# $W_Q, W_K, W_V, W_O$. How many has it with eight heads?
+# The library's attention with $d = 32$ and one head has $4 \cdot 32^2$ parameters, in the four
+# maps $W_Q, W_K, W_V, W_O$. How many has it with eight heads?
 # ```
 
 # %%
@@ -418,16 +423,16 @@ assert set(counts.values()) == {4 * 32**2}
 # %% [markdown]
 # ## 4.5 Why the future must be hidden
 #
-# Chapter 2 made of one text of $T$ tokens $T$ questions: given $x_0, \dots, x_t$, what is
+# Chapter 2 made $T$ questions of one text $x_0, \dots, x_T$: given $x_0, \dots, x_t$, what is
 # $x_{t+1}$? It would be a waste to run the model once for each question. All $T$ are put at once:
 # the inputs are $x_0, \dots, x_{T-1}$, and position $t$ is to answer with $x_{t+1}$. But then the
-# answer to the question at $t$ stands in the input, one place further on. Nothing in chapter 3
-# keeps a head from looking there.
+# answer to the question at $t$ stands in the input, one place further on; only the last answer
+# does not. Nothing in chapter 3 keeps a head from looking there.
 #
 # Here is a head that does. It is set by hand. Its key at $j$ says "I am position $j$". Its query
-# at $t$ says "I want position $t+1$". Its value says which token stands there. The output times 20 are the
-# logits. The texts are *random*: eight letters, each equally likely, independent of all
-# others. There is nothing to learn in them. The best honest distribution is uniform, and by
+# at $t$ says "I want position $t+1$". Its value says which token stands there. The output times
+# 20 are the logits. The texts are *random*: eight letters, each equally likely, independent of
+# all others. There is nothing to learn in them. The best honest distribution is uniform, and by
 # section 2.12 no model can go below the entropy, $\ln 8$, on average.
 
 # %%
@@ -450,36 +455,45 @@ def loss_of_the_reader(mask):
     return mean_nats(*summed_cross_entropy(logits, targets)).item()
 
 
+# %%
+everything = torch.ones(8, 8, dtype=torch.bool)
+seeing = loss_of_the_reader(everything)
+print(f"every key visible       {seeing:.3f}")
+print(f"floor for random texts  {math.log(V):.3f}")
+assert seeing < 1e-6
+
 # %% [markdown]
+# The loss is zero to the digits printed, on texts that nobody can predict. It is low for the
+# wrong reason: the head reads the answer.
+#
+# Now hide all later keys, by means of section 4.6, and change nothing else. The query still
+# wants position $t+1$. It gets the score 0 with every key that it may see, so that it gives all
+# of them the same weight.
+#
 # ```{admonition} Predict, then run
 # :class: predict
-# All keys are visible. What is the loss of this head on the random letters, in nats per scored
-# token? ($\ln 8$ is about 2.08.)
+# What is the loss of the same head then, in nats per scored token? Is it below the floor, at
+# it, or above it?
 # ```
 
 # %%
 guess = None  # your number
 
 # %%
-everything = torch.ones(8, 8, dtype=torch.bool)
 up_to_itself = everything.tril()  # the lower triangle; section 4.6
-seeing = loss_of_the_reader(everything)
-honest = loss_of_the_reader(up_to_itself)
-compare_guess(guess, seeing, "nats per scored token")
-print(f"every key visible       {seeing:.3f}")
-print(f"later keys hidden       {honest:.3f}")
-print(f"floor for random texts  {math.log(V):.3f}")
-assert seeing < 1e-6 < math.log(V) < honest
+blind = loss_of_the_reader(up_to_itself)
+compare_guess(guess, blind, "nats per scored token")
+print(f"later keys hidden       {blind:.3f}")
+assert blind > 2 * math.log(V)
 
 # %% [markdown]
-# The loss is zero, on texts that nobody can predict. It is low for the wrong reason: the head
-# reads the answer. When the later keys are hidden the same head is worse than a fair guess.
-# That is also how such a model would *write*: there, the next token does not exist yet, and
-# there is nothing to read.
+# It is far above. The head takes the shares of the letters so far for the next one, and is sure
+# and wrong. That is also how such a model would *write*: there, the next token does not exist
+# yet, and there is nothing to read.
 #
-# So a low loss proves nothing by itself. But the cell also shows a test that
-# needs no look inside: **on fresh random texts no honest model gets below $\ln V$, apart from
-# chance.** Whoever does, reads the answer. Section 4.10 puts a trained attention to it.
+# So a low loss proves nothing by itself. But the two cells also show a test that needs no look
+# inside: **on fresh random texts no honest model gets below $\ln V$, apart from chance.** A model
+# that does reads the answer. Section 4.10 puts a trained attention to it.
 
 # %% [markdown]
 # ## 4.6 The mask stands before the softmax
@@ -556,15 +570,15 @@ assert repaired.isnan().all() and abs(of_two.sum().item() - 1) < 1e-12
 
 # %% [markdown]
 # **A row needs one visible key.** If all are hidden, the formula itself is $0/0$, and the result
-# is NaN, "not a number". NaN spreads: whatever is computed with it is NaN. With the causal mask
-# it cannot come to that, since each query may attend to its own position. With a causal mask that
-# was turned around it does: the last query would have no key left.
+# is NaN, "not a number". NaN spreads: a sum or a product with a NaN in it is NaN. With the causal
+# mask it cannot come to that, since each query may attend to its own position. With a causal mask
+# that was turned around it does: the last query has no key left.
 
 # %%
 none_visible = torch.zeros(1, 3, dtype=torch.bool)
 nothing = attention.attention_weights(torch.zeros(1, 3), none_visible)
 print("no visible key:", nothing[0].tolist())
-assert nothing.isnan().all()
+assert nothing.isnan().all() and (0 * nothing + 1).isnan().all()
 assert up_to_itself.diagonal().all() and up_to_itself.any(dim=-1).all()
 reversed_mask = attention.attention_weights(torch.zeros(8, 8), ~up_to_itself)
 assert reversed_mask[-1].isnan().all() and not reversed_mask[:-1].isnan().any()
@@ -618,8 +632,9 @@ plt.show()
 
 # %% [markdown]
 # Read the last row of each map, that of the last 冷. Head 0 gives {glue:text}`on_persons` of its
-# attention to the two persons 禾 and 他; head 1 gives {glue:text}`on_act` to the act 问. One
-# position looks at two places at once, which is what section 4.1 asked for.
+# attention to the two persons 禾 and 他; head 1 gives {glue:text}`on_act` to the act 问. From one
+# position two questions are asked at once, and their answers come back apart, not mixed into
+# one. That is what section 4.1 asked for.
 #
 # Then compare left and right. The last row is unchanged: the last position has no future. The
 # first row has no choice: 小 sees itself alone. In between, the hidden shares are handed to the
@@ -629,9 +644,10 @@ plt.show()
 # %% [markdown]
 # ## 4.7 A rectangle, not only a square
 #
-# In training there is a query at every position, $T = S$. When a model writes (chapter 10), the
-# keys of the text so far are kept, and only the *new* positions have queries: $T < S$. One rule
-# should serve both.
+# In training there is a query at every position, $T = S$. When a model writes (chapter 10), it
+# first reads the given text at one go; this is called *prefill*. Then comes *decoding*: the keys
+# of the text so far are kept, and only the *new* positions have queries, $T < S$. One rule should
+# serve all three.
 #
 # Let the queries be the **last** $T$ of $S$ positions. The first query then stands at position
 # $S - T$, because after it come $T - 1$ more and the last one is $S - 1$:
@@ -702,10 +718,10 @@ def causal_mask(query_count, key_count, device=None):
 check("mask", causal_mask)
 
 # %% [markdown]
-# ### A flag that counts from the other end
+# ### Torch's own flag
 #
 # Torch has all of attention in one function, `scaled_dot_product_attention`. It takes a mask, or
-# the flag `is_causal=True` instead. The flag is convenient, and for $T = S$ it is right.
+# the flag `is_causal=True` instead.
 #
 # ```{admonition} Predict, then run
 # :class: predict
@@ -738,11 +754,18 @@ print("is_causal=True:", by_flag)
 print("explicit mask: ", by_mask)
 assert by_flag == [True] + [False] * 4 and all(by_mask)
 
+square = [normal(1, 1, 5, 7) for _ in range(3)]
+flag = scaled_dot_product_attention(*square, is_causal=True)
+explicit = scaled_dot_product_attention(*square, attn_mask=causal_mask(5, 5))
+assert largest(flag - explicit) < 1e-12
+print("T = S = 5: flag and explicit mask are equal to 1e-12")
+
 # %% [markdown]
 # The flag counts the queries from 0, as if the single query were the *first* position. It sees
-# the first key and forgets the rest of the text. No error, no wrong shape, and in training
-# ($T = S$) everything is right; it shows only when the model writes. So the library always hands
-# over the explicit mask. As a fault of the catalogue it is called `query-sees-first-keys`.
+# the first key and forgets the rest of the text. There is no error and no wrong shape. With
+# $T = S$, as in training, the flag and the mask agree; the difference shows only when the model
+# writes. So the library always hands over the explicit mask. As a fault of the catalogue it is
+# called `query-sees-first-keys`.
 #
 # The figure has the rule for three heights, and that fault below. A circle marks the query's own
 # position.
@@ -752,6 +775,7 @@ sizes = [(6, 6), (3, 6), (1, 6)]
 masks = [causal_mask(T, S) for T, S in sizes]
 for (T, S), mask in zip(sizes, masks, strict=True):
     assert mask.tolist() == rectangle_by_hand(T, S)
+    assert mask.equal(masks[0][-T:])  # the last T rows of the square
 with planted("query-sees-first-keys"):
     masks.append(attention.causal_mask(3, 6))
 assert masks[-1].sum(dim=-1).tolist() == [1, 2, 3]
@@ -764,7 +788,7 @@ plt.show()
 
 
 # %% [markdown]
-# The blue masks are one mask: each is the lower part of the one above.
+# The blue masks are one mask: each is the lower part of the one above, as the cell asserts.
 
 # %% [markdown]
 # ## 4.8 Two futures
@@ -877,8 +901,8 @@ plt.show()
 
 # %% [markdown]
 # A framed number left of the line is a leak. `mask-off-by-one` leaks only into the last position
-# before the parting. `masked-after-softmax` leaks everywhere, though no map of weights would show
-# a later key. `heads-merged-in-wrong-order` leaks by the arithmetic of its rows: row 1 holds the
+# before the parting. `masked-after-softmax` leaks into all three, though no map of weights would
+# show a later key. `heads-merged-in-wrong-order` leaks by the arithmetic of its rows: row 1 holds the
 # positions 2 and 3 of head 0, row 2 holds 4 and 5. Row 3 holds the positions 0 and 1 of head 1,
 # and does *not* move although its own input did.
 #
@@ -890,7 +914,8 @@ plt.show()
 #
 # Chapter 3 ended with a puzzle: 小禾问他冷不冷 and 他问小禾冷不冷 (*he asked Xiaohe whether she was
 # cold*) gave the last position the same output. Here is the statement for the whole layer. Let
-# $\pi$ be a permutation of the positions. Queries, keys and values are made from each position
+# $\pi$ be a permutation of the positions, and $H_\pi$ the input with its rows in that order: row
+# $t$ of $H_\pi$ is row $\pi(t)$ of $H$. Queries, keys and values are made from each position
 # alone, so a permuted input permutes all three in the same way. Section 3.9 showed the rest:
 # permuting keys and values together changes nothing, and permuting the queries permutes the
 # outputs. $W_O$ acts on each position alone again. So, *without a mask*,
@@ -933,8 +958,14 @@ print("mask: they do not; but the last output is the same, to 1e-12")
 # $P$ is *learned*, as $E$ is: its numbers start at random and the training moves them. The
 # positions are *absolute*: counted from the beginning of the window.
 #
-# Why a sum, and not two vectors side by side? Expand a score. With $M = W_Q^\top W_K$ of one head,
-# and leaving out the $\sqrt{d_h}$,
+# Why a sum, and not two vectors side by side? Two vectors side by side *are* a sum: give the rows
+# of $E$ zeros in their second half, and the rows of $P$ zeros in their first. With a sum the
+# training is free to share out the $d$ numbers otherwise.
+#
+# What can a head do with the sum? Expand a score. A vector counts as a column here, so that
+# $a \cdot b = a^\top b$ is a matrix product. With $W_Q$ and $W_K$ of one head, the input $H_t$
+# gives $q_t \cdot k_j = (W_Q H_t)^\top (W_K H_j) = H_t^\top W_Q^\top W_K H_j$. So with
+# $M = W_Q^\top W_K$, and leaving out the $\sqrt{d_h}$,
 #
 # $$
 # \begin{aligned}
@@ -947,8 +978,8 @@ print("mask: they do not; but the last output is the same, to 1e-12")
 # $$
 #
 # A head can use any of the four. The reader of answers in section 4.5 used the last term alone: it
-# asked for a place, whoever stood there. All this fits into $d$ numbers; the model has to keep the
-# two kinds of information apart by itself.
+# asked for a place, whoever stood there. The price is that both kinds of information stand in the
+# same $d$ numbers, and the maps have to tell them apart.
 
 # %%
 C = 8
@@ -961,6 +992,9 @@ scores = (H_0 @ W_q.T) @ (H_0 @ W_k.T).T
 M = W_q.T @ W_k
 terms = [a @ M @ b.T for a in (what, where) for b in (what, where)]
 assert largest(scores - sum(terms)) < 1e-10
+zeros = torch.zeros_like(what[:, :6])
+padded = torch.cat([what[:, :6], zeros], -1) + torch.cat([zeros, where[:, 6:]], -1)
+assert padded.equal(torch.cat([what[:, :6], where[:, 6:]], -1))  # side by side
 same_token = terms[0]  # what, what: tokens 1 and 3 of x are equal
 assert largest(same_token[1] - same_token[3]) < 1e-12
 assert largest(scores[1] - scores[3]) > 0.1
@@ -1024,10 +1058,11 @@ for B in (2, 3):
 # around (row $t$ modulo $C$) would be worse than an error: position $C$ would look like position 0.
 #
 # **It knows no distance.** At the start its rows are drawn independently. Row 3 is no nearer
-# to row 4 than to row 12. That neighbours are neighbours has to be learned, for each position
-# apart. The figure measures it: 16 rows with $d = 32$, drawn as Normal(0, 0.02). (For two such rows the
-# mean squared distance is $2 \cdot 32 \cdot 0.02^2$, whatever their positions.) Beside it stands
-# a table made by hand, with rows on a circle, in which the distance grows with the gap.
+# to row 4 than to row 12, but for chance. That neighbours are neighbours has to be learned, for each position
+# apart. The figure measures it: 16 rows with $d = 32$, drawn from Normal(0, 0.02). (Two such rows
+# differ in each component by a number of variance $2 \cdot 0.02^2$. So their mean squared
+# distance is $2 \cdot 32 \cdot 0.02^2$, whatever their positions.) Beside it stands a table made by
+# hand, with rows on a half circle, in which the distance grows with the gap.
 
 # %%
 drawn = 0.02 * normal(16, 32)
@@ -1050,16 +1085,16 @@ plt.show()
 
 
 # %% [markdown]
-# **It does not carry over.** A row that no training text reaches is never moved. If the model is
-# trained on texts of length 6, rows 6 and 7 of a table with 8 rows stay as random as they were.
+# **It does not carry over.** A row that no training text reaches is taught nothing. If the model
+# is trained on texts of length 6, rows 6 and 7 of a table with 8 rows stay as random as they were.
 # The model accepts texts of length 8, and at the last two positions adds noise to them. The next
-# section shows this on a trained table.
+# section looks at such a table after a training.
 
 # %% [markdown]
 # ## 4.10 The whole layer
 #
 # All pieces are there. With the three functions of chapter 3, which come from the library, and
-# the three you wrote, multi-head attention is ten lines:
+# the three you wrote, the way forward through many heads is seven lines:
 
 # %%
 class MyAttention(nn.Module):
@@ -1234,10 +1269,11 @@ for name in suspects[:4]:
     assert floor / 6 < trained[name] < 0.7 * floor
 
 # %% [markdown]
-# With the right mask the loss stays at the floor, as it must. With a hole, training finds the
+# With the right mask the loss ends at the floor, as it must. With a hole, training finds the
 # answers, without being told that they are there. It even finds them through
 # `masked-after-softmax`, where no later key has a weight: it learns to speak of the next letter
-# by how loud the past is. On real texts nobody knows the floor, and such a loss would look like
+# by how loud the past is. (`query-sees-first-keys` was left out, since it changes nothing while
+# $T = S$.) On real texts nobody knows the floor, and such a loss would look like
 # success.
 #
 # The first assertion of the cell is the promise of section 4.9: rows 6 and 7 of $P$ are, to the bit,
@@ -1350,9 +1386,10 @@ print("interleaved, rows reordered: equal to 1e-10")
 print("interleaved, weights as they were: another function")
 
 # %% [markdown]
-# So whatever one layout can learn, the other can, with its rows in another order; the training of
-# section 4.10 ended at the same floor. The layout is a *convention*. It becomes a fault when weights are carried from
-# one program to another that cuts differently. Both load the same shapes without complaint.
+# So whatever one layout can compute, the other can, with its rows in another order; the training
+# of section 4.10 ended at the same floor. The layout is a *convention*. It becomes a fault when
+# weights are carried from one program to another that cuts differently. Both load the same shapes
+# without complaint.
 #
 # In the repository these tests of `tests/test_ch04_heads_and_mask.py` have the same roles:
 #
