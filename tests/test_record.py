@@ -24,7 +24,7 @@ FILES = sorted(RECORDED.glob("*.json"))
 TOLERANCE = 1e-3
 # Names that are data: files, baselines, parts of the training state.
 FREE = re.compile(
-    r".*\.(py|pt|json)|uniform|unigram|bigram|model|optimizer|sampler|rng|step|losses"
+    r".*\.(py|pt|json|md)|uniform|unigram|bigram|model|optimizer|sampler|rng|step|losses"
 )
 
 

@@ -102,7 +102,8 @@ def train_with_marks(trainer, marks):
         curve.append(
             {"step": mark, "train": mean_nats(*train), "validation": mean_nats(*validation)}
         )
-        print(f"{len(trainer.tokens)} windows, step {mark}: {curve[-1]['validation']:.3f}", flush=True)
+        loss = curve[-1]["validation"]
+        print(f"{len(trainer.tokens)} windows, step {mark}: {loss:.3f}", flush=True)
     return curve
 
 

@@ -213,7 +213,7 @@ def evaluation(run):
     parts = []
     for name, one in run.of_kind(EVALUATION).items():
         rows = [
-            (who, *(number(one["loss"]) for one in kinds.values()))
+            (who, *(number(part["loss"]) for part in kinds.values()))
             for who, kinds in [
                 ("**Transformer**", one["kinds"]),
                 *((row["name"], row["kinds"]) for row in one["baselines"]),

@@ -115,7 +115,8 @@ def gradients_reach_old_and_new():
     past = attention.KeyValue(*old)
     got = past.extend(*new, ROOM)
     kept = [half.square() for half in got]  # autograd keeps both halves for this
-    past.extend(*drawn(NEW, 68), ROOM)
+    for pair in (past, got):  # neither may be written into: autograd still needs both
+        pair.extend(*drawn(NEW, 68), ROOM)
     if not all(half.requires_grad for half in kept):
         raise Mismatch(SIZES, "a pair attached to the graph", "a detached one")
     sum(half.sum() for half in kept).backward()

@@ -47,6 +47,11 @@ def plain_distribution(logits, temperature=1.0, top_k=None, top_p=None, raw=Fals
     return result
 
 
+def many_tied():
+    """Return 67 logits of three sizes: a sort that is not stable mixes up so many ties."""
+    return torch.arange(67, dtype=torch.float64) % 3
+
+
 def compare_with_plain(logits, **policy):
     given = ", ".join(f"{name} {value}" for name, value in policy.items())
     wanted = plain_distribution(logits, **policy)
@@ -125,6 +130,7 @@ def zero_is_greedy():
     tied = example_logits()
     tied[[9, 4, 7]] = 5.0
     compare_with_plain(tied, temperature=0.0)
+    compare_with_plain(many_tied(), temperature=0.0)
 
 
 @distribution("top-k keeps the k most likely, of a tie at the edge the lower ids")
@@ -134,6 +140,7 @@ def top_k_keeps_k():
     for k in (1, 2, 5, 9, V, 99):
         compare_with_plain(example_logits(), temperature=1.0, top_k=k)
         compare_with_plain(tied, temperature=1.0, top_k=k)
+        compare_with_plain(many_tied(), temperature=1.0, top_k=k)
 
 
 @distribution("top-p is measured after the temperature")

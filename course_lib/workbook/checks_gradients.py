@@ -1,6 +1,7 @@
 """The exercises of chapter 6: the loss gradient, the attention gradients, one difference."""
 
 import math
+from unittest import mock
 
 import torch
 
@@ -61,7 +62,7 @@ def every_scored_position():
 @loss_gradient("a position that is not scored gets exactly 0")
 def unscored_positions_get_zero():
     logits, targets = 2 * normal(B, T, V, seed=61), example_targets()
-    got = gradients.cross_entropy_gradient(logits, targets)
+    got = gradients.cross_entropy_gradient(logits.clone(), targets.clone())
     given = "three targets of -100 out of ten"
     leaf = logits.clone().requires_grad_()
     flat, wanted = leaf.flatten(0, 1), targets.flatten()
@@ -79,9 +80,11 @@ def large_logits():
     expect_close("logits 2000, 1000, -10000; target 1", float64([[[1.0, -1.0, 0.0]]]), got)
 
 
-@loss_gradient("logits and targets stay as they were")
+@loss_gradient("the result has the dtype of the logits; logits and targets stay as they were")
 def logits_are_left_alone():
     logits, targets = normal(B, T, V, seed=61), example_targets()
+    got = gradients.cross_entropy_gradient(logits.float(), targets.clone())
+    expect_equal("the dtype for float32", torch.float32, got.dtype)
     before = logits.clone(), targets.clone()
     gradients.cross_entropy_gradient(logits, targets)
     expect_equal("logits after the call", before[0], logits)
@@ -167,9 +170,26 @@ def masked_scores_get_zero():
     expect_equal("the score gradients of hidden keys", torch.zeros_like(hidden), hidden)
 
 
-@attention_gradients("all five arguments stay as they were")
+@attention_gradients("no autograd: neither backward nor torch.autograd.grad is called")
+def rules_alone():
+    def called(*arguments, **options):
+        raise Mismatch(SIZES, "the rules alone", "a call of autograd")
+
+    with (
+        mock.patch.object(torch.autograd, "grad", called),
+        mock.patch.object(torch.autograd, "backward", called),
+        mock.patch.object(torch.Tensor, "backward", called),
+    ):
+        by_rule(SIZES, *example())
+
+
+@attention_gradients("the dtype stays, and all five arguments stay as they were")
 def arguments_are_left_alone():
     arguments = example()
+    q, k, v, mask, upstream = arguments
+    single = by_rule("float32", q.float(), k.float(), v.float(), mask, upstream.float())
+    for name in NAMES:
+        expect_equal(f"the dtype of {name} for float32", torch.float32, single[name].dtype)
     before = [tensor.clone() for tensor in arguments]
     by_rule(SIZES, *arguments)
     for name, old, new in zip(

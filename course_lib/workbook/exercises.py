@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Callable
 
+from course_lib.errors import InputError
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -34,6 +36,8 @@ EXERCISES = {}
 
 def exercise(id_, chapter, place):
     """Enter an exercise; return a decorator that adds claims to it."""
+    if id_ in EXERCISES:
+        raise InputError("there is an exercise of this name already.", got=id_)
     entry = EXERCISES[id_] = Exercise(id_, chapter, place)
 
     def claim(text):

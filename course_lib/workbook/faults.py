@@ -13,6 +13,7 @@ fault for them to find, and to try the tests they write.
 # Importing the parts fills the catalogue.
 from course_lib.workbook import (  # noqa: F401
     faults_attention,
+    faults_experiments,
     faults_gradients,
     faults_model,
     faults_results,

@@ -77,12 +77,19 @@ def largest(difference):
 # number $b_1$ of place 1. The four numbers are independent, each with mean 0 and variance 1.
 #
 # **One head** gives the place 0 some weight $w$ and the place 1 the weight $1 - w$. The weights
-# may depend on where things stand, but not on the four numbers. After that, linear maps ($W_V$, and
-# another that we meet in section 4.4) may do anything with the mixture. To make $a_0$, the best
+# may depend on where things stand, but not on the four numbers. After that, the linear map $W_V$
+# and another that we meet in section 4.4 may do anything with the mixture. To make $a_0$, the best
 # they can do is to take the mixed first numbers times some $\alpha$. (To add something of the
 # mixed second numbers would only add error, since these are independent of $a_0$.) The error is
-# $\alpha\,(w a_0 + (1-w)\, a_1) - a_0 = (w\alpha - 1)\, a_0 + (1-w)\,\alpha\, a_1$. With
-# $u = w^2 + (1-w)^2$ and the rules of section 3.6 its mean square is
+#
+# $$
+# \begin{aligned}
+# &\alpha\,(w a_0 + (1-w)\, a_1) - a_0 \\[4pt]
+# &\quad = (w\alpha - 1)\, a_0 + (1-w)\,\alpha\, a_1 .
+# \end{aligned}
+# $$
+#
+# With $u = w^2 + (1-w)^2$ and the rules of section 3.6 its mean square is
 #
 # $$
 # \begin{aligned}
@@ -963,13 +970,13 @@ print("mask: they do not; but the last output is the same, to 1e-12")
 # training is free to share out the $d$ numbers otherwise.
 #
 # What can a head do with the sum? Expand a score. A vector counts as a column here, so that
-# $a \cdot b = a^\top b$ is a matrix product. With $W_Q$ and $W_K$ of one head, the input $H_t$
-# gives $q_t \cdot k_j = (W_Q H_t)^\top (W_K H_j) = H_t^\top W_Q^\top W_K H_j$. So with
-# $M = W_Q^\top W_K$, and leaving out the $\sqrt{d_h}$,
+# $a \cdot b = a^\top b$ is a matrix product. Let $W_Q$ and $W_K$ be the maps of one head, and
+# $M = W_Q^\top W_K$. Leaving out the $\sqrt{d_h}$,
 #
 # $$
 # \begin{aligned}
-# q_t \cdot k_j &= (E[x_t] + P[t])^\top M\, (E[x_j] + P[j]) \\[4pt]
+# q_t \cdot k_j &= (W_Q H_t)^\top\, W_K H_j = H_t^\top M\, H_j \\[4pt]
+# &= (E[x_t] + P[t])^\top M\, (E[x_j] + P[j]) \\[4pt]
 # &= E[x_t]^\top M\, E[x_j] && \text{what, what} \\
 # &\quad + E[x_t]^\top M\, P[j] && \text{what, where} \\
 # &\quad + P[t]^\top M\, E[x_j] && \text{where, what} \\

@@ -73,9 +73,9 @@ torch.set_num_threads(1)
 # H^{(k+1)} = G + \mathrm{FF}\bigl(\mathrm{LN}_2(G)\bigr).
 # $$
 #
-# $G$ is the stream after attention. Attention is known from chapter 4. Three parts are new: LN, the layer norm (5.2 to 5.5), FF,
-# the feed-forward branch (5.6), and the residual sum (5.7). Dropout (5.8) is a fourth, which
-# acts only in training. Then the block is put together, its order is examined, and its
+# $G$ is the stream after attention. Attention is known from chapter 4. Three parts are new: LN,
+# the layer norm (5.2 to 5.5), FF, the feed-forward branch (5.6), and the residual sum (5.7).
+# Dropout (5.8) is a fourth, which acts only in training. Then the block is put together, its order is examined, and its
 # parameters are counted.
 
 # %% [markdown]
@@ -91,12 +91,13 @@ torch.set_num_threads(1)
 # \begin{aligned}
 # \mu &= \frac1d \sum_i x_i && \text{the mean,} \\
 # c_i &= x_i - \mu && \text{centred,} \\
-# \sigma^2 &= \frac1d \sum_i c_i^2 && \text{the variance; } \sigma \text{ is the spread,} \\
+# \sigma^2 &= \frac1d \sum_i c_i^2 && \text{the variance,} \\
 # \mathrm{LN}(x)_i &= \gamma_i\, \frac{c_i}{\sqrt{\sigma^2 + \varepsilon}} + \beta_i
 # && \text{scaled, then gain and shift.}
 # \end{aligned}
 # $$
 #
+# The root of the variance, $\sigma$, is called the *spread* below.
 # $\gamma$ (gain) and $\beta$ (shift) are learned, $d$ numbers each; they start at 1 and 0.
 # $\varepsilon = 10^{-5}$ is a constant. Take $x = (9, 3, 1, -5)$ and leave $\varepsilon$ aside
 # for a moment. The mean is $8/4 = 2$. Centred it is $(7, 1, -1, -7)$. The squares are
@@ -180,8 +181,8 @@ for d in (2, 4, 32, 1024):
 # plot. At $d = 2$ nobody can miss it. A test of LayerNorm is therefore made with a *short* vector.
 #
 # Is it a bad fault? A gain that is larger by $\sqrt{d/(d-1)}$ makes up for it, up to
-# $\varepsilon$, so a model can be trained with it. It does harm where two programs share weights: each layer is then read with
-# another scale than it was trained with.
+# $\varepsilon$, so a model can be trained with it. It does harm where two programs share weights:
+# each layer is then read with another scale than it was trained with.
 
 # %% [markdown]
 # ### Why eps, and why under the root
@@ -325,8 +326,8 @@ plt.show()
 # everything after it:
 # $\mathrm{LN}(x + a\mathbf 1) = \mathrm{LN}(x)$, with any $\varepsilon$.
 #
-# *Scaling.* Centring gives $\alpha c$, and the variance is $\alpha^2\sigma^2$. Divide numerator
-# and denominator by $\alpha$:
+# *Scaling.* Centring gives $\alpha c$, and the variance is $\alpha^2\sigma^2$. Divide by $\alpha$
+# above and below:
 #
 # $$
 # \frac{\alpha c_i}{\sqrt{\alpha^2 \sigma^2 + \varepsilon}}
@@ -610,6 +611,7 @@ def gelu(x):
 for value in (-2.0, -1.0, 0.0, 1.0, 2.0):
     assert abs(area(value) - phi(value)) < 1e-6
     print(f"x = {value:4.1f}: Phi {phi(value):.6f}, GELU {gelu(value) + 0.0:9.6f}")
+assert abs(area(12.0) - 1) < 1e-9, "the whole area"
 xs = torch.linspace(-5, 5, 101, dtype=torch.float64)
 in_torch = F.gelu(xs)
 assert furthest(in_torch.tolist(), [gelu(value) for value in xs.tolist()]) < 1e-12
@@ -1113,8 +1115,8 @@ assert abs(worst) < 0.15 and sizes["pre-LN"][-1] > 3 and shares[-1] < shares[0] 
 
 
 # %% [markdown]
-# The law is not exact. It is up to {glue:text}`law_off` per cent off here, since a branch does
-# have something to do with the stream that it reads. But the stream grows as a root grows. Two
+# The law is not exact: it leaves out that a branch depends on the stream that it reads. Here it is
+# up to {glue:text}`law_off` per cent off. But the stream grows as a root grows. Two
 # consequences follow.
 #
 # - *A final norm is owed.* The head of chapter 7 reads $H^{(N)}$. Without a norm before it, the
@@ -1198,7 +1200,7 @@ glue("scatter_pre", f"{scatter['pre-LN']:.1f}", display=False)
 glue("scatter_post", f"{scatter['post-LN']:.1f}", display=False)
 assert a_block < 0.75 and scatter["pre-LN"] < scatter["post-LN"]
 
-# %% mystnb={"image": {"alt": "Left: the size of the stream over 24 blocks. Pre-LN rises like a square root from 1 to between 5 and 6, close to a thin curve; post-LN stays at 1. Right, both axes logarithmic: the gradient at the first block against the number of blocks. Along the identity path alone pre-LN falls slowly from 0.8 to about 0.2, post-LN falls steeply, to about 0.00001 at 24 blocks. Along all paths, six draws at each depth, the marks lie around 1; at 24 blocks those of pre-LN lie between 0.7 and 2.2, those of post-LN between 0.1 and 6.3."}}
+# %% mystnb={"image": {"alt": "Left: the size of the stream over 24 blocks. Pre-LN rises like a square root from 1 to between 5 and 6, close to a thin curve; post-LN stays at 1. Right, both axes logarithmic: the gradient at the first block against the number of blocks. Along the identity path alone pre-LN falls slowly from 0.8 to about 0.2, post-LN falls steeply, to about 0.00002 at 24 blocks. Along all paths, six draws at each depth, the marks lie around 1; at 24 blocks those of pre-LN lie between 0.7 and 2.2, those of post-LN between 0.1 and 6.3."}}
 figure = figures.over_depth(sizes, law, DEPTHS, direct, whole)
 plt.show()
 
@@ -1244,7 +1246,7 @@ plt.show()
 # ```{exercise-start}
 # :label: exercise-block-ledger
 # ```
-# Write `block_parameter_count`.
+# Write `block_parameter_count`. It takes two whole numbers and returns one.
 #
 # ```{exercise-end}
 # ```
@@ -1345,7 +1347,7 @@ assert total == 50_368 and total_of_block == 12_576
 
 # %% [markdown]
 # One block has {glue:text}`block_total` parameters and the whole model {glue:text}`total`. Is it
-# true of real modules, and at other sizes? The sizes below differ in everything.
+# true of real modules, and at other sizes? The cell builds five sets of modules and counts.
 
 # %%
 def real_parts(V, C, d, h, f, N):
@@ -1377,7 +1379,8 @@ for V, C, width, h, f, N in (
     print(f"{V:4d} {C:3d} {width:3d} {h:2d} {f:4d} {N:2d} {sum(counted.values()):9,d}")
 
 # %% [markdown]
-# The first two rows differ in the number of heads, and in nothing else.
+# The first two rows differ in the number of heads, and in nothing else; the others differ in
+# everything.
 #
 # ### Where they are, and how that shifts
 #
@@ -1390,8 +1393,8 @@ for V, C, width, h, f, N in (
 # $$
 #
 # For $V = 385$ and $N = 2$ that is {glue:text}`even_width`, nearly the width of the reference
-# model: about half of it is table. A larger vocabulary moves the weight into the tables, a larger width into the blocks, and
-# inside a block two thirds are feed-forward.
+# model: about half of it is table. A larger vocabulary moves the weight into the tables, a larger
+# width into the blocks, and inside a block two thirds are feed-forward.
 
 # %%
 glue("even_width", f"{385 / (6 * 2):.1f}", display=False)

@@ -22,10 +22,10 @@
 # `attention_gradients` and `central_difference`.
 #
 # Letters that hold in the whole book stand in the [table of notation](../book/notation.md).
-# `check("id", f)` puts your function in the library's place while it tests it.
-# `planted("id")` breaks the library on purpose until its block ends; `FAULTS` lists what can
-# be planted. `compare_guess` tells how far a guess was off. `glue` puts a number of a cell
-# into the prose.
+# Four tools of the workbook are used below. `check("id", f)` puts your function in the
+# library's place while it tests it. `planted("id")` breaks the library on purpose until its
+# block ends; `FAULTS` lists what can be planted. `compare_guess` tells how far a guess was
+# off. `glue` puts a number of a cell into the prose.
 
 # %%
 import contextlib
@@ -111,7 +111,10 @@ for power in range(5):
 #   $e^{\ln u}\,(\ln u)' = 1$, so $(\ln u)' = 1/u$.
 # - *Reciprocal.* $u \cdot \tfrac1u = 1$. By the product rule
 #   $u\,(\tfrac1u)' + \tfrac1u = 0$, so $(\tfrac1u)' = -1/u^2$.
-# - *Root.* $\sqrt u\,\sqrt u = u$. So $2\sqrt u\,(\sqrt u)' = 1$.
+# - *Quotient.* $\phi/\psi$ is $\phi \cdot \tfrac1\psi$. By the product rule and the chain rule
+#   $(\phi/\psi)' = \tfrac{\phi'}{\psi} - \tfrac{\phi\,\psi'}{\psi^2}$.
+# - *Root.* $\sqrt u\,\sqrt u = u$. By the product rule $2\sqrt u\,(\sqrt u)' = 1$, so
+#   $(\sqrt u)' = \tfrac{1}{2\sqrt u}$.
 
 # %%
 u = 0.7
@@ -120,11 +123,12 @@ rules = [
     ("chain e^(u^2)", lambda u: math.exp(u * u), math.exp(u * u) * 2 * u),
     ("logarithm", math.log, 1 / u),
     ("reciprocal", lambda u: 1 / u, -1 / u**2),
+    ("quotient e^u / u", lambda u: math.exp(u) / u, math.exp(u) * (1 / u - 1 / u**2)),
     ("root", math.sqrt, 1 / (2 * math.sqrt(u))),
 ]
 for name, function, by_rule in rules:
     measured = chord(function, u, 1e-6)
-    print(f"{name:15s} by the rule {by_rule:8.4f}, measured {measured:8.4f}")
+    print(f"{name:16s} by the rule {by_rule:8.4f}, measured {measured:8.4f}")
     assert abs(by_rule - measured) < 1e-5
 
 
@@ -301,8 +305,8 @@ plt.show()
 # :label: exercise-loss-gradient
 # ```
 # Write `cross_entropy_gradient`, the gradient of the *summed* nats: no division. Logits may
-# be as large as 2,000. A position with the target -100 gets exactly 0. Logits and targets
-# stay as they were.
+# be as large as 2,000. A position with the target -100 gets exactly 0; `IGNORED` is that
+# number. The result has the dtype of the logits. Logits and targets stay as they were.
 #
 # ```{exercise-end}
 # ```
@@ -373,16 +377,16 @@ print(f"divided by {count}; two positions of six have the gradient 0")
 # is `[out,in]`:
 #
 # $$
-# b_{to} = \sum_i W_{oi}\, a_{ti}, \qquad b = a\,W^{\top} .
+# b_{tm} = \sum_i W_{mi}\, a_{ti}, \qquad b = a\,W^{\top} .
 # $$
 #
-# *To the table.* $W_{oi}$ is used at every position. It moves $b_{to}$ and nothing else, with
+# *To the table.* $W_{mi}$ is used at every position. It moves $b_{tm}$ and nothing else, with
 # the slope $a_{ti}$. So it collects one term a position. *To the input.* $a_{ti}$ moves every
-# $b_{to}$ of its own position, with the slope $W_{oi}$.
+# $b_{tm}$ of its own position, with the slope $W_{mi}$.
 #
 # $$
-# \bar W_{oi} = \sum_t \bar b_{to}\, a_{ti}, \qquad
-# \bar a_{ti} = \sum_o \bar b_{to}\, W_{oi} .
+# \bar W_{mi} = \sum_t \bar b_{tm}\, a_{ti}, \qquad
+# \bar a_{ti} = \sum_m \bar b_{tm}\, W_{mi} .
 # $$
 #
 # Written as matrix products, with the shapes below:
@@ -393,8 +397,9 @@ print(f"divided by {count}; two positions of six have the gradient 0")
 # \underset{[T,in]}{\bar a} = \underset{[T,out]}{\bar b}\;\underset{[out,in]}{W} .
 # $$
 #
-# No transpose on the way back to the input, since there was one on the way forward. A bias
-# $\beta_o$ has the slope 1 everywhere: $\bar\beta_o = \sum_t \bar b_{to}$.
+# No transpose on the way back to the input, since there was one on the way forward. A bias is
+# added to $b_{tm}$ at every position with the slope 1, so its gradient is
+# $\sum_t \bar b_{tm}$.
 
 # %%
 linear = torch.nn.Linear(5, 3).double()  # 5 in, 3 out
@@ -570,7 +575,8 @@ for name, rows in {"q": q, "k": k, "v": v, "w": w, "o": o, "b": b}.items():
     print(name, *(f"({row[0]:7.4f}, {row[1]:7.4f})" for row in rows))
 
 # %% [markdown]
-# Now back, one line a step:
+# Now back, one line a step. The cell prints the gradients, each under the name of what it belongs
+# to:
 
 # %%
 bar_W_O, bar_o = product(transposed(bar_b), o), product(bar_b, W_O)
@@ -634,8 +640,12 @@ print(f"{len(backward)} gradients equal to 1e-12")
 # :label: exercise-attention-gradients
 # ```
 # Write `attention_gradients`, from $\bar o$ back to queries, keys and values. `attention_scores`
-# and `attention_weights` of chapter 3 give the weights. The mask may have gaps anywhere, as
-# long as every query sees a key. Do not call autograd. The arguments stay as they were.
+# and `attention_weights` of chapter 3 give the weights.
+#
+# - The mask may have gaps anywhere, as long as every query sees a key. It acts through the
+#   weights alone: $\bar w$ is $\bar o_t \cdot v_j$ for hidden keys too.
+# - Do not call autograd: neither `backward` nor `torch.autograd.grad`.
+# - The dtype stays what it was, and so do the arguments.
 #
 # ```{exercise-end}
 # ```
@@ -738,6 +748,9 @@ plt.show()
 # **Residual sum.** $b = a + \text{branch}$. The slope with respect to $a$ is 1: the gradient
 # of the stream is handed on unchanged, and what comes back through the branch is added to
 # it. There are two paths, as in section 6.2.
+#
+# **A table of embeddings.** Row $x_t$ is copied to position $t$. So a row's gradient is the
+# sum over the positions that used it, and exactly zero for a row that nobody used.
 
 # %%
 linear = torch.nn.Linear(5, 5, bias=False).double()
@@ -747,32 +760,38 @@ two_paths = upstream + upstream @ linear.weight.detach()
 assert (stream.grad - two_paths).abs().max() < 1e-12
 print("residual sum: upstream, plus what comes back through the branch")
 
+rows_of_E = torch.nn.Embedding(4, 5).double()
+rows_of_E(torch.tensor([1, 3, 1])).backward(upstream)
+expected = torch.stack([0 * upstream[0], upstream[0] + upstream[2]])
+assert rows_of_E.weight.grad[:2].equal(expected)
+print("table: row 1 was used twice and collects two terms, row 0 has exactly 0")
+
 # %% [markdown]
-# **A table of embeddings.** Row $x_t$ is copied to position $t$. So a row's gradient is the
-# sum over the positions that used it, and exactly zero for a row that nobody used.
-#
 # **GELU** works on each number alone: $u\,\Phi(u)$, where $\Phi(u)$ is the probability that a
-# normal number is below $u$ and its slope is $e^{-u^2/2}/\sqrt{2\pi}$. By the product rule
+# normal number is below $u$ (section 5.6). It is an area up to $u$, and grows by the height of the
+# curve there: its slope is $e^{-u^2/2}/\sqrt{2\pi}$. By the product rule
 # $\Phi(u) + u\, e^{-u^2/2}/\sqrt{2\pi}$ is the slope of GELU.
 #
 # **LayerNorm** is more work, because mean and variance depend on every component. For one
-# vector $a$ of width $d$ let $\mu$ be its mean, $\sigma = \sqrt{\tfrac1d\sum_i(a_i-\mu)^2 +
-# 10^{-5}}$, $\hat a_i = (a_i - \mu)/\sigma$ and $b_i = \gamma_i \hat a_i + \beta_i$.
+# vector $a$ of width $d$ let $\mu$ be its mean and $\sigma^2$ its variance, as in chapter 5. Let
+# $\rho = \sqrt{\sigma^2 + \varepsilon}$, $\hat a_i = (a_i - \mu)/\rho$ and
+# $b_i = \gamma_i \hat a_i + \beta_i$.
 #
 # *Gain and shift* are used at every position: $\bar\gamma_i = \sum_t \bar b_{ti}\hat a_{ti}$,
 # $\bar\beta_i = \sum_t \bar b_{ti}$. And $\bar{\hat a}_i = \bar b_i\gamma_i$; call it $g_i$.
 #
-# *The slope of $\sigma$.* The variance is $\tfrac1d\sum_i (a_i - \mu)^2$. Its slope with
+# *The slope of $\rho$.* The variance is $\sigma^2 = \tfrac1d\sum_i (a_i - \mu)^2$. Its slope with
 # respect to $a_m$ is $\tfrac2d (a_m - \mu)$, since the terms that come from $\mu$ are
 # multiplied by $\sum_i (a_i - \mu) = 0$. By the rule of the root,
-# $\partial\sigma/\partial a_m = \tfrac{1}{2\sigma}\cdot\tfrac2d(a_m-\mu) = \hat a_m / d$.
+# $\partial\rho/\partial a_m = \tfrac{1}{2\rho}\cdot\tfrac2d(a_m-\mu) = \hat a_m / d$.
 #
-# *The slope of $\hat a_j$.* A quotient: the slope of $a_j - \mu$ over $\sigma$, minus
-# $\hat a_j/\sigma$ times the slope of $\sigma$:
+# *The slope of $\hat a_j$.* A quotient: the slope of $a_j - \mu$ over $\rho$, minus
+# $\hat a_j/\rho$ times the slope of $\rho$. The slope of $\mu$ is $1/d$, that of $a_j$ is
+# $[j = m]$:
 #
 # $$
 # \frac{\partial \hat a_j}{\partial a_m}
-# = \frac1\sigma\Bigl([j=m] - \frac1d - \frac{\hat a_j\,\hat a_m}{d}\Bigr) .
+# = \frac1\rho\Bigl([j=m] - \frac1d - \frac{\hat a_j\,\hat a_m}{d}\Bigr) .
 # $$
 #
 # *Chain rule:*
@@ -780,7 +799,7 @@ print("residual sum: upstream, plus what comes back through the branch")
 # $$
 # \begin{aligned}
 # \bar a_m &= \sum_j g_j \frac{\partial \hat a_j}{\partial a_m} \\
-# &= \frac1\sigma\Bigl( g_m -
+# &= \frac1\rho\Bigl( g_m -
 # \underbrace{\tfrac1d\textstyle\sum_j g_j}_{\text{mean of } g} -\; \hat a_m
 # \underbrace{\tfrac1d\textstyle\sum_j g_j\hat a_j}_{\text{mean of } g\hat a}\Bigr) .
 # \end{aligned}
@@ -797,11 +816,11 @@ layer(rows).backward(upstream)
 
 a = rows.detach()
 centred = a - a.mean(dim=-1, keepdim=True)
-sigma = (centred.square().mean(dim=-1, keepdim=True) + LAYER_NORM_EPS).sqrt()
-hat, g = centred / sigma, upstream * layer.weight.detach()
+rho = (centred.square().mean(dim=-1, keepdim=True) + LAYER_NORM_EPS).sqrt()
+hat, g = centred / rho, upstream * layer.weight.detach()
 mean_g = g.mean(dim=-1, keepdim=True)
 mean_gh = (g * hat).mean(dim=-1, keepdim=True)
-bar_a = (g - mean_g - hat * mean_gh) / sigma
+bar_a = (g - mean_g - hat * mean_gh) / rho
 assert (rows.grad - bar_a).abs().max() < 1e-12
 assert (layer.weight.grad - (upstream * hat).sum(dim=0)).abs().max() < 1e-12
 assert (layer.bias.grad - upstream.sum(dim=0)).abs().max() < 1e-12
@@ -964,15 +983,9 @@ for step in (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)):
 # nearly equal values keeps that error, and is then divided by $\delta$. So the rounding error
 # is about $\epsilon\,\lvert\phi\rvert/\delta$: it *grows* as the step shrinks.
 #
-# **Both.** For the central difference the sum is about
-# $\tfrac{M}{6}\delta^2 + \epsilon\,\lvert\phi\rvert/\delta$, with $M$ the size of $\phi'''$.
-# It is least where its own slope, $\tfrac{M}{3}\delta - \epsilon\lvert\phi\rvert/\delta^2$,
-# is zero: at $\delta^3 = 3\epsilon\lvert\phi\rvert/M$. If $\phi$ and $M$ are of the order of
-# 1, the best step is near $\epsilon^{1/3}$ and the least error near $\epsilon^{2/3}$.
-#
-# The cell measures it. $\phi$ is the cross-entropy of the logits $(u, \tfrac14, -\tfrac12)$
-# with target 1; its slope is $p_0$ by section 6.3. The error is the largest over 33 values of
-# $u$.
+# A large step and a tiny step are both bad. Where between them is the best one? Let us measure
+# it: $\phi$ is the cross-entropy of the logits $(u, \tfrac14, -\tfrac12)$ with target 1; its slope
+# is $p_0$ by section 6.3. The error is the largest over 33 values of $u$.
 #
 # ```{admonition} Predict, then run
 # :class: predict
@@ -1016,21 +1029,29 @@ best = {}
 for name in ("central, float64", "central, float32"):
     least = min(one for one in curves[name] if one)
     best[name] = steps[curves[name].index(least)], least
-compare_guess(guess, -math.log10(2.0**-52) / 3)
-print(f"in float32 it is {-math.log10(2.0**-23) / 3:.3f}")
 ratio = error(1e-2, torch.float64) / error(1e-3, torch.float64)
 print(f"ten times smaller a step: central {ratio:.1f} times smaller an error", end="")
 ratio_1 = error(1e-2, torch.float64, False) / error(1e-3, torch.float64, False)
 print(f", forward {ratio_1:.1f} times")
+assert 95 < ratio < 105 and 9.5 < ratio_1 < 10.5
+
+# %% [markdown]
+# **Both.** For the central difference the sum is about
+# $\tfrac{M}{6}\delta^2 + \epsilon\,\lvert\phi\rvert/\delta$, with $M$ the size of $\phi'''$.
+# It is least where its own slope, $\tfrac{M}{3}\delta - \epsilon\lvert\phi\rvert/\delta^2$,
+# is zero: at $\delta^3 = 3\epsilon\lvert\phi\rvert/M$. If $\phi$ and $M$ are of the order of
+# 1, the best step is near $\epsilon^{1/3}$ and the least error near $\epsilon^{2/3}$. The cell
+# holds your guess against $\epsilon^{1/3}$, and then the minima that were measured.
 
 # %%
+compare_guess(guess, -math.log10(2.0**-52) / 3)
+print(f"in float32 it is {-math.log10(2.0**-23) / 3:.3f}")
 precisions = {"central, float64": 2.0**-52, "central, float32": 2.0**-23}
 glue("rounding_of_tiny", f"{2.0**-52 / 1e-12:.4f}", display=False)
 for name, epsilon in precisions.items():
     step, least = best[name]
     assert 1 / 20 < step / epsilon ** (1 / 3) < 20
     assert least < 10 * epsilon ** (2 / 3)
-assert 95 < ratio < 105 and 9.5 < ratio_1 < 10.5
 tiny = error(1e-10, torch.float64)
 assert 0.01 < tiny / (2.0**-52 / 1e-10) < 10
 assert best["central, float32"][1] > 1e-6
@@ -1042,9 +1063,9 @@ figure = figures.error_against_step(steps, curves, marks)
 plt.show()
 
 # %% [markdown]
-# The dotted lines mark the cube roots of the two precisions. Each curve is a V. Its right arm is truncation: slope 2 for the central difference, slope 1
-# for the forward one. Its left arm is rounding. The bottom of the V tells how many digits can
-# be had: about ten in float64. In float32 the V ends near $\epsilon^{2/3}$ for
+# The dotted lines mark the cube roots of the two precisions. Each curve is a V. Its right arm is
+# truncation: slope 2 for the central difference, slope 1 for the forward one. Its left arm is
+# rounding. The bottom of the V tells how many digits can be had: about ten in float64. In float32 the V ends near $\epsilon^{2/3}$ for
 # $\epsilon = 2^{-23}$:
 
 # %%
@@ -1097,7 +1118,8 @@ assert min(double) < 1e-6 and min(single) > 0.5
 
 
 # %% [markdown]
-# In float32 the loss hardly moves in its seven digits, and no step brings the slope out. So differences are taken in float64, and a function that takes them should refuse anything
+# In float32 the loss hardly moves in its seven digits, and none of the seven steps brings the slope
+# out. So differences are taken in float64, and a function that takes them should refuse anything
 # else.
 #
 # ```{exercise-start}
@@ -1106,8 +1128,9 @@ assert min(double) < 1e-6 and min(single) > 0.5
 # Write `central_difference`. It moves one entry of a tensor in place, calls the function
 # twice, and puts the entry back.
 #
-# - Put back what was there, bit for bit. Adding and subtracting steps does not do that. Put it
-#   back also when the function raises (`try`, `finally`).
+# - Put back what was there, bit for bit. Adding and subtracting steps does not do that. And
+#   `tensor[index]` is a view (section 4.3), which moves with the entry: keep a `clone()`. Put the
+#   entry back also when the function raises (`try`, `finally`).
 # - The tensor may be a parameter: work under `torch.no_grad()`.
 # - The function returns a number or a scalar tensor; `float()` takes both.
 # - Raise `InputError` for a tensor that is not float64, and for a step that is not positive
@@ -1248,19 +1271,20 @@ print(f"{name}{list(entry)}: error falls by {ratio:.1f}")
 assert 99 < ratio < 101
 
 # %% [markdown]
-# ## 6.12 Two witnesses can agree on a wrong objective
+# ## 6.12 A slope of the right function?
 #
-# Autograd differentiates the function it is given. So do differences. If the *function* is
-# wrong, they agree on the slope of the wrong function. What is needed is a value that does
-# not come from the function: one derived by hand from what the loss *should* be.
+# Rules, autograd and differences agree. Would they notice a fault in the loss itself? To find
+# out, one needs a value that does not come from the function: one derived by hand from what the
+# loss *should* be.
 #
-# For the head that is easy. Its input is the final norm $n$, its output the logits $Z$. By
-# sections 6.3 and 6.4, $\bar Z = (p - \text{onehot})/\text{count}$ and
-# $\bar W = \bar Z^{\top} n$. The count is known from the targets: 7.
+# For the head that is easy. Its input is the normalised stream $\mathrm{LN}(H^{(N)})$, and $Z$, the
+# logits, is its output. By sections 6.3 and 6.4, $\bar Z = (p - \text{onehot})/\text{count}$ and
+# $\bar W = \bar Z^{\top}\, \mathrm{LN}(H^{(N)})$. The count is known from the targets: 7.
 #
-# The faults `divided-twice` and `shifts-again` break the objective, and `weights-detached`
-# breaks a derivative. Two questions are put under each. Do autograd and differences agree, for
-# the head and for one $W_Q$? Does autograd agree with the value by hand, for the head?
+# Three faults are planted. `divided-twice` divides the mean by the count once more.
+# `shifts-again` shifts targets that were shifted already. `weights-detached` is that of section
+# 6.9. Two questions are put under each. Do autograd and differences agree, for the head and for
+# one $W_Q$? Does autograd agree with the value by hand, for the head?
 #
 # ```{admonition} Predict, then run
 # :class: predict
@@ -1311,9 +1335,10 @@ for slip in (None, "divided-twice", "shifts-again", "weights-detached"):
 compare_guess(guess, yes, "times")
 
 # %% [markdown]
-# No single question catches all three. Of the two, only the value derived by hand
-# sees a wrong objective. A cut graph is seen by differences; the head's value by hand is right,
-# because the cut lies behind it. In the repository the first question is put by
+# Autograd differentiates the function it is given. So do differences. If the *function* is wrong,
+# they agree on the slope of the wrong function. Of the two questions, only the value derived by hand sees a wrong objective. A cut graph is seen by
+# differences; the head's value by hand is right then, because the cut lies below the head. So no
+# single question catches all three. In the repository the first question is put by
 # `test_every_gradient_equals_central_differences` and the second by
 # `test_the_gradient_of_the_head_is_p_minus_onehot_times_the_final_norm`, both in
 # `tests/test_ch06_gradients.py`.
@@ -1321,15 +1346,15 @@ compare_guess(guess, yes, "times")
 # %% [markdown]
 # ## 6.13 Find the fault
 #
-# One of five faults of attention is hidden behind a seed. Now the three witnesses are
-# yours: autograd, differences, and your `attention_gradients`.
+# One of five faults of attention is hidden behind a seed. You have three witnesses: autograd,
+# differences, and the rules of section 6.7.
 #
 # ```{admonition} Find the fault
 # :class: fault
 # Put your experiments into the second cell, inside the `with` block. `witnesses()` returns
 # three dictionaries with the gradients of `queries`, `keys` and `values`: by autograd (None
-# where nothing arrived), by differences, and by the library's rules. There are $h = 2$ heads of
-# width $d_h = 3$. The five suspects are listed below.
+# where nothing arrived), by differences, and by the library's `attention_gradients`. There are
+# $h = 2$ heads of width $d_h = 3$. The five suspects are listed below.
 # ```
 
 # %%

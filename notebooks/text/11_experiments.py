@@ -163,14 +163,14 @@ assert (apply_temperature(scores, 0.5) - squared).abs().max() < 1e-12
 # ### Between the limits the entropy only rises
 #
 # Chapter 2 measured how open a distribution is by its entropy. Call it
-# $\eta(\tau) = -\sum_j p_j \ln p_j$. At $\tau \to 0$ it is 0 if there is no tie; at
+# $\mathrm{ent}(\tau) = -\sum_j p_j \ln p_j$. At $\tau \to 0$ it is 0 if there is no tie; at
 # $\tau \to \infty$ it is $\ln V$. Does it rise all the way? Write $u = 1/\tau$ and
 # $A(u) = \ln \sum_j e^{u z_j}$, so that $\ln p_j = u z_j - A(u)$.
 #
 # *The entropy.* With $\mathbb E[z] = \sum_j p_j z_j$, the mean logit under $p$,
 #
 # $$
-# \eta = -\sum_j p_j \bigl(u z_j - A(u)\bigr) = A(u) - u\,\mathbb E[z] .
+# \mathrm{ent} = -\sum_j p_j \bigl(u z_j - A(u)\bigr) = A(u) - u\,\mathbb E[z] .
 # $$
 #
 # *The derivative of $A$.* By the chain rule
@@ -187,11 +187,11 @@ assert (apply_temperature(scores, 0.5) - squared).abs().max() < 1e-12
 # the variance of the logits under $p$.
 #
 # *Together.* By the product rule
-# $\dfrac{d\eta}{du} = \mathbb E[z] - \mathbb E[z] - u\,\mathrm{Var}[z] = -u\,\mathrm{Var}[z]$.
+# $\dfrac{d\mathrm{ent}}{du} = \mathbb E[z] - \mathbb E[z] - u\,\mathrm{Var}[z] = -u\,\mathrm{Var}[z]$.
 # Since $u = 1/\tau$ we have $\dfrac{du}{d\tau} = -\dfrac1{\tau^2}$, and
 #
 # $$
-# \boxed{\;\frac{d\eta}{d\tau} = \frac{\mathrm{Var}[z]}{\tau^3} \ge 0\;}
+# \boxed{\;\frac{d\mathrm{ent}}{d\tau} = \frac{\mathrm{Var}[z]}{\tau^3} \ge 0\;}
 # $$
 #
 # It is 0 only if all logits are equal. A lower temperature always closes the distribution, a
@@ -1062,6 +1062,7 @@ differences = [change["paired"]["160"] for change in changes.values()]
 assert max(changes["learning_rate = 0.001"]["paired"]["160"]) < band[0]
 for name in ("initial = framework", "learning_rate = 0.01"):
     assert min(changes[name]["paired"]["160"]) > band[1]
+assert min(changes["dropout = 0.5"]["paired"]["160"]) > band[0]
 figure = figures.paired_strip(names, differences, band)
 plt.show()
 
@@ -1344,8 +1345,8 @@ glue("turn_fixed", first_win(fixed), display=False)
 # counts gain almost nothing. Bigram counts gain until the common pairs have been seen. The model,
 # which can use up to 64 characters of past, gains most.
 #
-# Its line is flat at the end, and there is a reason that is not the model's. A step reads 16
-# windows of at most 64 characters. How much text is that by the last mark?
+# Its line is flat at the end. Before one looks for the reason in the model: a step reads 16 windows
+# of at most 64 characters. How much text is that by the last mark?
 
 # %%
 read = mark * grown["settings"]["batch_size"] * grown["config"]["block_size"]
@@ -1426,13 +1427,14 @@ assert samples["greedy"]["distinct_pieces"] < 0.2 * samples["greedy"]["pieces"]
 # *Greedy* fails by repetition: it falls into a loop, because after "of the set" the most
 # likely continuation is one that leads to "of the set". All of its words are words, and it says
 # nothing. At *0.5* there are phrases, and a few words that do not exist. At *1*, the
-# distribution as it was trained, about three words in ten are inventions. Top-p 0.9 at the same
+# distribution as it was trained, about three words in ten are not in the training texts. Top-p 0.9 at the same
 # temperature has fewer. At *1.5* the tail takes over and the text falls apart.
 #
 # Along the table a lower temperature gives more known words and less variety. Which of the two one
 # wants is not in the loss: all six policies belong to the same checkpoint, with one and the same
-# loss. No text copies a long passage, for this prompt and these seeds. And no text *means* anything.
-# A test loss far below that of counting is a statement about prediction; it is none about sense.
+# loss. No text copies a long passage, for this prompt and these seeds. And none of those shown makes
+# sense as a whole. A test loss far below that of counting is a statement about prediction; it is
+# none about sense.
 #
 # ## 11.14 What this evidence supports, and what it does not
 #
