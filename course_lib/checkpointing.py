@@ -270,7 +270,7 @@ def load_model(checkpoint, kernels=None):
 
 
 def weights_digest(weights):
-    """Return the SHA-256 over name, dtype, shape and bytes of every tensor, sorted by name.
+    """Return the SHA-256 over name, dtype, shape and bytes of each tensor, by name.
 
     Two files with the same weights have the same digest, whatever else they hold.
 

@@ -9,7 +9,6 @@ import ast
 import platform
 import sysconfig
 import warnings
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,8 +205,8 @@ def smaller_corpus(corpus, max_characters):
             break
         kept.append(document.id)
     splits = {**corpus.splits, "train": sorted(kept)}
-    named = Counter(id_ for ids in splits.values() for id_ in ids)
-    documents = tuple(document for document in corpus.documents if named[document.id])
+    named = {id_ for ids in splits.values() for id_ in ids}
+    documents = tuple(document for document in corpus.documents if document.id in named)
     return Corpus(corpus.name, documents, splits, corpus.card)
 
 

@@ -245,9 +245,10 @@ class Hunt:
                 callers[function].append(id_)
         width = {id_: len(one["functions"]) for id_, one in noted.items()}
         gc.freeze()  # so that a collection in a fork copies no memory
-        ids = sorted(items, key=self.seconds.get)
-        if new and self.fate(NO_MUTANT, [items[id_] for id_ in ids])[0] != "survived":
-            self.broken = ["a test fails without a mutant, in another order"]
+        ids = by_file(sorted(items, key=self.seconds.get))
+        control = self.fate(NO_MUTANT, [items[id_] for id_ in ids]) if new else ("survived", None)
+        if control[0] != "survived":
+            self.broken = [f"{control[1]} fails without a mutant, in another order"]
             return True
         for module, mutants in self.mutants.items():
             started, kills = time.perf_counter(), defaultdict(Counter)
@@ -258,7 +259,7 @@ class Hunt:
                 known = kills[mutant["function"]]
                 ids = callers[mutant["caller"]]
                 ids.sort(key=lambda id_: (-known[id_], width[id_], self.seconds[id_]))
-                ids = within(self.seconds_a_mutant, ids, self.seconds)
+                ids = by_file(within(self.seconds_a_mutant, ids, self.seconds))
                 mutant["outcome"], mutant["by"] = self.fate(mutant, [items[id_] for id_ in ids])
                 if mutant["by"]:
                     known[mutant["by"]] += 1
@@ -333,6 +334,12 @@ def within(limit, ids, seconds):
             break
         result.append(id_)
     return result
+
+
+def by_file(ids):
+    """Return the tests with those of a file together, as a file makes its fixtures once."""
+    files = list(dict.fromkeys(id_.split("::")[0] for id_ in ids))
+    return sorted(ids, key=lambda id_: files.index(id_.split("::")[0]))
 
 
 def limit_time(seconds):

@@ -9,12 +9,12 @@ import pytest
 from course_lib import checkpoint, command, errors, evaluate, files, generate, report, train, verify
 from course_lib.verification import checks, fields, reporting
 from tests import runs
+from tests.delivered import made_once, one_source
 
 
-@pytest.fixture(scope="session")
-def place(tmp_path_factory):
-    """A corpus folder `data`, and on it a run with results and a verification; read only."""
-    folder = tmp_path_factory.mktemp("report")
+@made_once
+def report_place(folder):
+    """Make a corpus folder `data`, and on it a run with results and a verification."""
     data = runs.write_corpus(folder / "data")
     words = ("--data", data, "--output-dir", folder / "run", "--steps", 3)
     runs.ok(train, *runs.OPTIONS, *words)
@@ -28,7 +28,12 @@ def place(tmp_path_factory):
         )
     runs.ok(checkpoint, "--checkpoint", path, "--output", path.parent / "summary.json")
     runs.ok(verify, path.parent, "--output", path.parent / "verification.json")
-    return folder
+
+
+@pytest.fixture
+def place(one_source):
+    """A corpus folder `data`, and on it a run with results and a verification; read only."""
+    return report_place()
 
 
 @pytest.fixture
@@ -37,10 +42,10 @@ def run(place, tmp_path):
     return shutil.copytree(place / "run", tmp_path / "run")
 
 
-@pytest.fixture(scope="session")
-def text(place, tmp_path_factory):
+@pytest.fixture
+def text(place, tmp_path):
     """The report of the run, written outside of its folder."""
-    output = tmp_path_factory.mktemp("text") / "report.md"
+    output = tmp_path / "outside.md"
     runs.ok(report, place / "run", "--output", output)
     return output.read_text("utf-8")
 

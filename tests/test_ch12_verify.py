@@ -28,6 +28,7 @@ from course_lib import (
 from course_lib.verification import acceptance, checks, inventory
 from course_lib.workbook import planted
 from tests import runs
+from tests.delivered import made_once, one_source, train_run
 
 THRESHOLDS = {"belongs", "test-in-training", "causal-leak", "targets", "resume-exact"}
 RESULTS = {
@@ -39,25 +40,21 @@ RESULTS = {
 }
 
 
-def train_run(data, folder, *more):
-    """Train the run of these tests: 12 steps, dropout on, checkpoints of step 8 and 12 kept."""
-    options = {**dict(zip(runs.OPTIONS[::2], runs.OPTIONS[1::2])), "--dropout": 0.25}
-    words = [word for pair in {**options, "--eval-every": 4}.items() for word in pair]
-    keep = ("--save-every", 4, "--keep", 2)
-    runs.ok(train, *words, "--data", data, "--output-dir", folder, "--steps", 12, *keep, *more)
-
-
-@pytest.fixture(scope="session")
-def place(tmp_path_factory):
-    """A corpus folder `data`, and on it a run with results of every kind; to be read only."""
-    folder = tmp_path_factory.mktemp("verify")
+@made_once
+def verify_place(folder):
+    """Make a corpus folder `data`, and on it a run with results of every kind."""
     data = runs.write_corpus(folder / "data")
     train_run(data, folder / "run")
     (folder / "run" / "text").mkdir()
     for name, (module, *more) in RESULTS.items():
         path = folder / "run" / "checkpoint.pt"
         runs.ok(module, "--checkpoint", path, *more, "--output", folder / "run" / name)
-    return folder
+
+
+@pytest.fixture
+def place(one_source):
+    """A corpus folder `data`, and on it a run with results of every kind; to be read only."""
+    return verify_place()
 
 
 @pytest.fixture
@@ -148,12 +145,11 @@ def unlist(run, *names):
 # --- a folder as the commands wrote it ------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def verified(place, tmp_path_factory):
+@pytest.fixture
+def verified(place, tmp_path):
     """The record of the verification of the unchanged folder, trained again too."""
-    output = tmp_path_factory.mktemp("record") / "report.json"
-    ended = runs.ok(verify, place / "run", "--retrain", "--output", output)
-    return ended, runs.record(output)
+    ended = runs.ok(verify, place / "run", "--retrain", "--output", tmp_path / "record.json")
+    return ended, runs.record(tmp_path / "record.json")
 
 
 def test_a_folder_as_the_commands_wrote_it_verifies_and_every_check_is_made(verified):

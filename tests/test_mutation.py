@@ -76,6 +76,11 @@ def test_the_quickest_tests_are_taken_while_there_is_time():
     assert mutation.within(0.5, ["a", "b", "c"], seconds) == ["a"]
 
 
+def test_the_tests_of_a_file_stay_together_in_the_order_of_their_first():
+    ids = ["b.py::1", "a.py::1", "b.py::2", "c.py::1", "a.py::2"]
+    assert mutation.by_file(ids) == ["b.py::1", "b.py::2", "a.py::1", "a.py::2", "c.py::1"]
+
+
 def results(*outcomes):
     rows = [
         {"function": "f", "diff": f"- {number}", "outcome": outcome, "by": None}

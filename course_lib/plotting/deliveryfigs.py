@@ -13,7 +13,6 @@ from course_lib.plotting.style import (
     PURPLE,
     RED,
     in_style,
-    label_of,
 )
 
 
@@ -46,7 +45,7 @@ def collision_curves(counts, curves, found):
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("records (dots: where the first two equal ones were met)")
     axes.set_ylabel("probability of two equal")
-    axes.legend(loc="center right")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(curves))
     return figure
 
 
@@ -72,8 +71,8 @@ def binding_map(digests, files, names):
                 color=BLUE if is_named else HAIRLINE,
                 markersize=11 if is_named else 4,
             )
-    axes.set_xticks(range(len(files)), list(map(label_of, files)), rotation=35, ha="right")
-    axes.set_yticks(range(len(digests)), list(map(label_of, digests)))
+    axes.set_xticks(range(len(files)), files, rotation=35, ha="right")
+    axes.set_yticks(range(len(digests)), digests)
     axes.set_xlim(-0.6, len(files) - 0.4)
     axes.set_ylim(len(digests) - 0.4, -0.6)
     axes.set_xlabel("file that states it")

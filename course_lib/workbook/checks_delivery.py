@@ -254,7 +254,7 @@ def types_count():
     expect_refused("a dictionary claimed, a number found", {"0": 1}, 1)
 
 
-@manifest("a float may differ by the tolerance where the comparison is not exact, nothing else may")
+@manifest("only a float may differ by the tolerance, and not where the comparison is exact")
 def tolerance_is_for_floats():
     near = 1.25 + 2**-30
     expect_refused("1.25 + 2^-30 against 1.25, exact", changed("loss", to=near), RECORD)

@@ -39,7 +39,7 @@ def test_split_in_reach(original):
     chapter=11,
     place="course_lib.experiments.Experiment.trainer",
     is_like="an experiment whose runs take other seeds than they say",
-    symptom="the paired differences scatter as widely as those of strangers",
+    symptom="a run made again from the seed in its record has other losses",
     caught_by=[
         "tests/test_ch11_experiments.py::test_the_losses_are_those_of_the_trainer_at_the_same_steps",
     ],
