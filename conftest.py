@@ -90,6 +90,8 @@ def missing_capability(item):
 
 def pytest_collection_modifyitems(config, items):
     reasons = {item: missing_capability(item) for item in items}
+    for item in items:
+        item.not_run_reason = reasons[item]  # the evidence file lists it
     kept = [item for item in items if reasons[item] is None]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if reasons[item]])

@@ -91,7 +91,8 @@ def keep_top_k(probabilities, k):
 
     Source: chapter 11.
     """
-    return probabilities.where(torch.arange(len(probabilities)) < k, 0.0)
+    V = len(probabilities)
+    return probabilities.where(torch.arange(V) < min(k, V), 0.0)  # k may be beyond int64
 
 
 def keep_top_p(probabilities, p):

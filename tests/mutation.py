@@ -5,8 +5,8 @@ beside the original, and a switch says which one is called.  The tests of the co
 collected once.  A first run notes which functions each test calls and how long it takes.
 Then, for each mutant, a forked process runs the tests that call its function until one
 fails: the mutant is killed.  First come the tests that killed other mutants of the function,
-then those that call the fewest functions.  A test that takes much more time than on the
-clean library kills the mutant too.
+then those that call it themselves (not only in a fixture) and call few others.  A test that
+takes much more time than on the clean library kills the mutant too.
 
 A mutant that only changes what a message says is left out: one that equals the original when
 these places are blanked: the sentence of an error, its arguments expected, got and repair,
@@ -79,7 +79,7 @@ NOT_COPIED = (
 )
 NO_MUTANT = {"name": "course_lib.none.none"}
 MESSAGE_NAMES = ("expected", "got", "repair")
-SECONDS_A_MUTANT = 15.0  # of tests, as measured on the clean library: the others are not run
+SECONDS_A_MUTANT = 10.0  # of tests, as measured on the clean library: the others are not run
 SECONDS_MORE = 5  # a test may take this much, and 20 times what it takes on the clean library
 MOST_MEMORY = 12 * 2**30  # bytes of address space for the tests of one mutant
 
@@ -241,7 +241,7 @@ class Hunt:
         self.seconds = {id_: one["seconds"] for id_, one in noted.items()}
         callers = defaultdict(list)
         for id_, one in noted.items():
-            for function in one["functions"]:
+            for function in {*one["functions"], *one["fixtures"]}:
                 callers[function].append(id_)
         width = {id_: len(one["functions"]) for id_, one in noted.items()}
         gc.freeze()  # so that a collection in a fork copies no memory
@@ -256,9 +256,16 @@ class Hunt:
                 if mutant["message"]:
                     mutant["outcome"], mutant["by"] = "message", None
                     continue
-                known = kills[mutant["function"]]
-                ids = callers[mutant["caller"]]
-                ids.sort(key=lambda id_: (-known[id_], width[id_], self.seconds[id_]))
+                known, caller = kills[mutant["function"]], mutant["caller"]
+                ids = callers[caller]
+                ids.sort(
+                    key=lambda id_: (
+                        -known[id_],
+                        caller not in noted[id_]["functions"],
+                        width[id_],
+                        self.seconds[id_],
+                    )
+                )
                 ids = by_file(within(self.seconds_a_mutant, ids, self.seconds))
                 mutant["outcome"], mutant["by"] = self.fate(mutant, [items[id_] for id_ in ids])
                 if mutant["by"]:
@@ -294,7 +301,8 @@ class Hunt:
         calls = {
             item.nodeid: {
                 "seconds": seconds[item.nodeid],
-                "functions": sorted(functions[item.nodeid] | self.setup_calls[item.path]),
+                "functions": sorted(functions[item.nodeid]),
+                "fixtures": sorted(self.setup_calls[item.path]),
             }
             for item in items
             if item.nodeid not in failed

@@ -30,7 +30,7 @@ CLAIMS = ROOT / "tests" / "claims.toml"
 
 # Two kinds of evidence never stand under one heading; see the groups of each file.
 GROUPS = {
-    "algebraic": ("ch02", "ch03", "ch04", "ch05", "ch07_model", "oracles"),
+    "algebraic": ("ch02", "ch03", "ch04", "ch05", "ch07", "oracles"),
     "gradient": ("ch06",),
     "learning": ("ch07_fixed_batch", "ch08_training"),
     "cache": ("ch10",),
@@ -38,7 +38,7 @@ GROUPS = {
     "data": ("ch01", "ch08_windows", "ch08_sampler"),
     "evaluation": ("ch09", "ch11"),
     "delivery": ("ch12", "files", "config", "cli", "imports"),
-    "book": ("book", "notebooks", "environment", "style", "record"),
+    "book": ("book", "notebooks", "environment", "prose_numbers", "record", "site"),
     "workbook": ("workbook", "faults", "run_tests", "mutation"),
 }
 SOURCES = ("course_lib/**/*.py", "tests/**/*.py", "tests/*.toml", "book/*.py", "conftest.py")

@@ -18,6 +18,7 @@ from course_lib.config import Config
 from course_lib.documents import load_corpus
 from course_lib.model import INIT_STD, parameter_count
 from course_lib.tokenizer import CharTokenizer
+from course_lib.training import TrainingSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -57,6 +58,7 @@ def names_for_expressions():
     reference = Config(385, 16, 32, 4, 2, 128)
     return {
         "math": math,
+        "sys": sys,
         "corpus": load_corpus(),
         "CharTokenizer": CharTokenizer,
         "Config": Config,
@@ -64,6 +66,7 @@ def names_for_expressions():
         "parameter_count": parameter_count,
         "block_parameter_count": block_parameter_count,
         "INIT_STD": INIT_STD,
+        "TrainingSettings": TrainingSettings,
     }
 
 

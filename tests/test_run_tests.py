@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import conftest
 from course_lib.files import json_text
 from tests import run_tests
 from tests.run_tests import Recorder, covered_claims, evidence, group_of, read_claims, shortcomings
@@ -107,6 +108,24 @@ def test_what_was_declared_not_to_run_is_listed_with_its_reason():
     assert recorder.not_run == [
         {"id": "tests/test_book.py::test_page", "reason": "needs Chromium"}
     ]
+
+
+def test_a_test_that_cannot_run_here_brings_its_reason_along(pytestconfig):
+    class Slow(Item):
+        config = pytestconfig
+
+        def get_closest_marker(self, name):
+            return name == "slow"
+
+    class Configuration:
+        stash = pytest.Stash()
+        recorder = Recorder()
+        hook = type("Hook", (), {"pytest_deselected": recorder.pytest_deselected})
+
+    items = [Slow("tests/test_book.py::test_twice")]
+    if not pytestconfig.getoption("--slow"):
+        conftest.pytest_collection_modifyitems(Configuration, items)
+        assert items == [] and "make test-all" in Configuration.recorder.not_run[0]["reason"]
 
 
 def test_a_claim_whose_case_failed_or_does_not_exist_is_not_covered():

@@ -64,9 +64,10 @@ def entropy_curves(temperatures, curves, ceiling, ceiling_label):
     axes.axhline(ceiling, color=GREY, linewidth=1)
     axes.annotate(
         ceiling_label,
-        (temperatures[0], ceiling),
+        (temperatures[-1], ceiling),
         (0, 4),
         textcoords="offset points",
+        horizontalalignment="right",
         fontsize=9,
         color=INK,
     )

@@ -26,7 +26,8 @@ def expect_number(given, expected, got):
 # --- the ledger -----------------------------------------------------------------------------
 
 ledger = exercise("ledger", 9, "course_lib.evaluation.score_ledger")
-NAMES = ["context", "document", "nats", "position", "target"]
+KIND_OF = {"document": str, "position": int, "context": int, "target": int, "nats": float}
+NAMES = sorted(KIND_OF)
 
 
 def example_scores(texts=("abcdefg", "ab?"), block_size=5, stride=3):
@@ -37,7 +38,9 @@ def example_scores(texts=("abcdefg", "ab?"), block_size=5, stride=3):
         documents, tokenizer, windows.make_protocol(block_size, stride)
     )
     _, targets = windows.stack_windows(cut, block_size)
-    nats = 1.0 + torch.arange(targets.numel(), dtype=torch.float64).view(targets.shape) / 7
+    # 600 times a number, modulo a prime: every place another value, in no order.
+    places = torch.arange(targets.numel()).view(targets.shape)
+    nats = 1.0 + (600 * places % 1009).double() / 7
     return evaluation.Scores(documents, cut, targets, nats.where(targets != IGNORED, 0.0))
 
 
@@ -49,6 +52,9 @@ def column(given, scores, name):
     for row in rows:
         if sorted(row) != NAMES:
             raise Mismatch(given, f"rows with the keys {', '.join(NAMES)}", shown(sorted(row)))
+        if type(row[name]) is not KIND_OF[name]:
+            wanted = f"{name} as a plain {KIND_OF[name].__name__}"
+            raise Mismatch(given, wanted, f"{shown(row[name])} ({type(row[name]).__name__})")
     return [row[name] for row in rows]
 
 
@@ -197,8 +203,8 @@ def kinds_add_up():
 
 @kinds("the nats and targets given are left as they were")
 def kinds_leave_their_arguments():
-    nats = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
-    targets = torch.tensor([5, UNK_ID, EOS_ID])
+    nats = torch.tensor([1.0, 2.0, 4.0, 0.0], dtype=torch.float64)
+    targets = torch.tensor([5, UNK_ID, EOS_ID, IGNORED])
     before = nats.clone(), targets.clone()
     evaluation.by_kind(nats, targets)
     expect_equal("the nats after the call", before[0], nats)

@@ -382,9 +382,8 @@ print(f"scored targets: {counts[0]} as built, {counts[1]} with padding scored")
 assert counts[0] == scored and counts[1] == tokens.numel()
 
 # %% [markdown]
-# The model would be taught that UNK follows the end of a text, and UNK again. That is easy
-# to learn. The mean over all targets falls, and means nothing: section 8.9 shows by how
-# much.
+# The model would be taught that UNK follows UNK, behind the end of a text. That is easy to
+# learn. The mean over all targets falls, and means nothing: section 8.9 shows by how much.
 
 # %% [markdown]
 # ## 8.4 The sampler is a state

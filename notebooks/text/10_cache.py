@@ -1232,7 +1232,7 @@ assert seen["cache-positions-reset"] == list(range(4, 17))
 assert seen["query-sees-first-keys"] == list(range(4, 17))
 assert seen["cache-not-truncated"] == list(range(17, 33))
 
-# %% mystnb={"image": {"alt": "Five panels, one under the other: the largest difference of a logit on a logarithmic axis, against 3 to 32 tokens; a vertical line stands behind 16. As built, all points lie near 1e-15. Prompt-forgotten is near 1 up to 17 tokens and at rounding level beyond. Cache-positions-reset and query-sees-first-keys are at zero with 3 tokens, near 1 to 10 from 4 to 16, and at rounding level beyond. Cache-not-truncated is the mirror image: rounding level up to 16, near 1 to 10 from 17 on."}}
+# %% mystnb={"image": {"alt": "Five panels, one under the other: the largest difference of a logit on a logarithmic axis, against 3 to 32 tokens; a vertical line stands behind 16. As built, all points lie near 1e-15 up to 16 tokens and at zero beyond. Prompt-forgotten is near 1 up to 17 tokens and at rounding level or zero beyond. Cache-positions-reset and query-sees-first-keys are at zero with 3 tokens, near 1 to 10 from 4 to 16, and at zero beyond. Cache-not-truncated is the mirror image: rounding level up to 16, near 1 to 10 from 17 on."}}
 figure = figures.differences(
     {name: (lengths, values) for name, values in curves.items()}, 16, 1e-12
 )
@@ -1345,7 +1345,7 @@ for name, result in results.items():
 assert results["course"]["lengths"][-1] == 16 and ratios["course"] < 1.2
 assert results["larger"]["lengths"][-1] == 256 and ratios["larger"] > 3
 
-# %% mystnb={"image": {"alt": "Two panels: milliseconds of one step against the number of tokens. For the course model, up to 16 tokens, both ways are flat and close together. For the larger model, up to 256 tokens, the whole window grows steeply, and the step behind a cache stays low and nearly flat."}}
+# %% mystnb={"image": {"alt": "Two panels: milliseconds of one step against the number of tokens. For the course model, up to 16 tokens, both ways lie close together and rise little, the step behind a cache mostly above the whole window. For the larger model, up to 256 tokens, the whole window grows steeply, and the step behind a cache stays low and nearly flat."}}
 titles = {"course model, C = 16": "course", "larger model, C = 256": "larger"}
 figure = figures.step_times({title: results[name] for title, name in titles.items()})
 plt.show()

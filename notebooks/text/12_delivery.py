@@ -84,9 +84,9 @@ torch.set_num_threads(1)  # one thread: the same order of additions every time
 # %% [markdown]
 # ## 12.1 What a result is traced to
 #
-# "The test loss is {glue:text}`test_loss`." Whose? A loss is a number that some weights get on some texts under some
-# protocol. The weights come from a training run. So ask first what a training run depends on. Take
-# eight steps of the reference run, several times, and each time change one thing only.
+# "The test loss is {glue:text}`test_loss`." Whose? A loss is a number that some weights get on some
+# texts under some protocol. The weights come from a training run. So ask first what a training run
+# depends on. Take eight steps of the reference run, several times, and each time change one thing only.
 
 # %%
 glue("test_loss", f"{recorded('reference/test.json')['loss']:.2f}", display=False)
@@ -174,7 +174,7 @@ example = {"seed": 7, "config": {"width": 32, "layers": 2}, "data_hash": "exampl
 config_text = "{" + ",".join(['"layers":2', '"width":32']) + "}"
 fields = [f'"config":{config_text}', '"data_hash":"example-data"', '"seed":7']
 by_hand = "{" + ",".join(fields) + "}"
-print(by_hand)
+print(by_hand, f"({len(by_hand)} characters)")
 SEED_7 = "2f29533d17f61ec3cedca4b91b83ae69d79979d8419531507224c3f8f79f5d5d"
 SEED_8 = "b871ea8ee489cdf7544c68f5413c8c5cc89429b1d9f431304ec74b50700cdf7f"
 for text, wanted in ((by_hand, SEED_7), (by_hand.replace(":7}", ":8}"), SEED_8)):
@@ -449,7 +449,7 @@ plt.show()
 
 # %% [markdown]
 # Each curve stands a factor of 16 to the right of the last, the square root of $16^2$. That is
-# accident. With intent it is as easy: to *forge* a record with a given short digest, change a field
+# accident. Intent has an easy way too: to *forge* a record with a given short digest, change a field
 # that nobody reads until the digits come out right. It takes about $R$ tries.
 
 # %%
@@ -663,8 +663,7 @@ for name, value in manifest.items():
     stated = value["digest"] if isinstance(value, dict) and "digest" in value else value
     same = made_again.get(name) == stated
     again = f"digest made again: {same}" if name in made_again else ""
-    shown = "" if name in ("source", "environment", "command") else kind
-    print(f"{name:15s} {shown:10s} {again}")
+    print(f"{name:15s} {kind:10s} {again}")
     assert name not in made_again or same
 
 # %% [markdown]
@@ -725,8 +724,8 @@ python -m course_lib.generate --checkpoint runs/my-model/checkpoint.pt --prompt 
 """) == 0
 
 # %% [markdown]
-# The prompt 小禾 is the name of the girl of the documents, Xiao He. The model adds 的。, which makes
-# "Xiao He's.", and ends the text. What would it have gone on to say?
+# The prompt 小禾 is the name of the girl of the documents, Xiao He. The model adds two characters and
+# ends the text, which now reads "Xiao He's." What would it have gone on to say?
 
 # %%
 ON_AND_ON = r"""
@@ -744,9 +743,8 @@ assert read_json(RUN / "repetition.json")["new_ids"][:2] == on["new_ids"][:2]
 
 # %% [markdown]
 # It mumbles. Pieces of training texts come one after another; 说，说，说 is "said, said, said", and
-# no sentence is whole. (This is the stored text of the reference run. Some of its choices were near
-# ties, which another machine may decide the other way.) Both texts are failures. Both are delivered as
-# they came.
+# no sentence is whole. (This is the stored text of the reference run. With other last bits another
+# machine may choose otherwise at some place.) Both texts are failures. Both are delivered as they came.
 #
 # The run with 164 steps lies in a folder of its own. It is the recovery check of chapter 8, and no
 # result of the 160-step model.
@@ -763,12 +761,14 @@ last_code = typed(VERIFY, quiet=True)
 print(f"exit codes of the two verifications: {first_code} and {last_code}")
 held = ", ".join(sorted(path.name for path in RUN.iterdir() if path.suffix))
 print(textwrap.fill(f"the folder holds: {held}", 80))
+page = (RUN / "report.md").read_text(encoding="utf-8")
+for what in re.findall(r"\*Missing from this run: (.*?)\*", page):
+    print("missing, says the report:", what)
 assert first_code == last_code == 0
 
 # %% [markdown]
-# The folder verifies. (Two values are missing from the report, and it says so, with the commands that
-# would make them: a score of the validation texts, and a text that is no failure.) Who names whom in
-# it? Look in every file for every digest.
+# The folder verifies. What is missing from the report is said to be missing; beside it stands the
+# command that would make it. Who names whom in this folder? Look in every file for every digest.
 #
 # ```{admonition} Predict, then run
 # :class: predict
@@ -837,8 +837,10 @@ plt.show()
 # ```
 # Write `Comparison.same`. It calls itself for what is inside a dictionary or a list.
 #
-# - A dictionary against a dictionary: refuse a field that only one has; compare the others.
-# - A list against a list: refuse another length; compare each pair. A tuple counts as a list.
+# - A dictionary against a dictionary: refuse a field that only one has, naming the field; compare
+#   the others.
+# - A list against a list: refuse another length, naming the list; compare each pair. A tuple counts
+#   as a list.
 # - Anything else is one value: add 1 to `self.count`; refuse another type; refuse a value for which
 #   `self._is_equal(claimed, found)` is false. That method knows the rule for floats.
 # - To refuse is to raise `mismatch(where, claimed, found)`. The name of a field goes behind a dot,
@@ -929,8 +931,8 @@ assert by_name["weights"]["count"] == parameter_count(REFERENCE)
 
 # %% [markdown]
 # In words: the first seven checks bind files, checkpoint, weights, state and results to each other;
-# two ask where the run was made and from which source; then the data and the vocabulary are made again from the documents. `targets` derives every
-# (input, target) pair by a way of its own. `losses`, `evaluations` and `generations` score and
+# two ask where the run was made and from which source; then the data and the vocabulary are made
+# again from the documents. `targets` derives every (input, target) pair by a way of its own. `losses`, `evaluations` and `generations` score and
 # write again with the weights. `reports` fills the report again and compares.
 #
 # Two checks had nothing to compare, and say so; they do not count as passed. `last-steps` needs an
@@ -1105,7 +1107,7 @@ assert list(stops.values()) == [
 # ### How far does a careful forger come?
 #
 # Let somebody have a reason. The test loss is worse than counting; the model is too sure of itself
-# (chapter 9). Multiply the head by a number below 1, and all logits shrink: the model becomes less
+# (chapter 8). Multiply the head by a number below 1, and all logits shrink: the model becomes less
 # sure. No training made these weights. The forger repairs one binding after another:
 
 # %%
@@ -1234,7 +1236,7 @@ assert softer["loss"] < honest["loss"] - 0.05
 # | --- | --- |
 # | `belongs`: results of this checkpoint | the numbers are about something else |
 # | `test-in-training`: no test data in training | the test loss is a training loss |
-# | `causal-leak`: no position sees the future | every loss is the loss of a copying machine |
+# | `causal-leak`: no position sees the future | the machine may read the answer, and every loss is void |
 # | `targets`: targets not mislabelled | another question was answered |
 # | `resume-exact`: an exact resume | nobody knows which run the weights are of |
 #
@@ -1384,9 +1386,6 @@ for group, what in kinds.items():
 # supports, and what it cannot.
 
 # %%
-page = (RUN / "report.md").read_text(encoding="utf-8")
-
-
 def field(name):
     """Return what stands in one field of the report."""
     return page.split(f"<!-- begin: {name} -->\n")[1].split(f"<!-- end: {name} -->")[0]
@@ -1436,9 +1435,9 @@ assert name == "reports"
 # $$
 #
 # It is a few lines. Putting it in is not the work; the work is to know that the machine is still
-# right. Which of the evidence for the old machine holds for the new one? None of it by itself: each
-# piece was about a machine that had other weights. But the *chain* is the same, and it is made of
-# commands and functions that you have. Walk it in order.
+# right. Which of the evidence for the old machine holds for the new one? None of it by itself: it was
+# about another machine. But the *chain* is the same, and it is made of commands and functions that
+# you have. Walk it in order.
 #
 # **First link: a number by hand**, with the standard library.
 
@@ -1542,7 +1541,8 @@ assert worst < 1e-6 and still == []
 
 # %% [markdown]
 # **Fourth link: the fixed batch. Fifth to eighth: training, resume, evaluation, generation**, with
-# the very commands of section 12.6, inside the swap. Then the verification.
+# the very commands of section 12.6, inside the swap. The exact resume is asked by the verification,
+# which comes last.
 
 # %%
 OF_RMS = "--checkpoint runs/rms/checkpoint.pt"
@@ -1580,7 +1580,8 @@ with rms_swapped(), replaced(NEW_LEDGER, rms_parameter_count):
 print("the same text without a cache:", uncached["new_ids"] == record["new_ids"])
 assert uncached["new_ids"] == record["new_ids"]
 name, what = failing("runs/rms")
-print("and by the library as it is:", what.replace("runs/rms/", ""))
+print("and by the library as it is:")
+print(f"    {what.replace('runs/rms/', '')}")
 assert name == "checkpoint"
 
 # %% [markdown]
@@ -1710,7 +1711,7 @@ assert carried["fused kernels"]["loss"] < 1e-5 and carried["tanh GELU"]["loss"] 
 # | fixed batch, training, resume, cache, texts | run again | run again | run again |
 #
 # What is about *formulas* carries over where the formulas are the same. What is about *states*, bit for
-# bit, never carries over: even the fused kernels add in another order. And running it again costs a
+# bit, does not carry over: even the fused kernels may add in another order. And running it again costs a
 # minute. That is the real use of the chain: not to prove once, but to be able to ask again.
 
 # %% [markdown]
