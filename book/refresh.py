@@ -1,9 +1,9 @@
 """Make again everything that is recorded: python -m book.refresh
 
 In order: the reference run with its evaluations and texts, its verification and its
-report, the record of it under book/, the stored measurements, every notebook, the site.
-It stops at the first step that fails. Run it after a change of the library, the data or a pinned version, and
-read the difference before keeping it.
+report, the record of it under book/, the stored measurements, the pictures, every
+notebook, the site. It stops at the first step that fails. Run it after a change of the
+library, the data or a pinned version, and read the difference before keeping it.
 """
 
 import sys
@@ -30,6 +30,7 @@ COMMANDS = (
     REPORT.split(),
     ["-m", "book.record"],
     ["-m", "book.measurements"],
+    ["-m", "book.pictures"],
 )
 
 

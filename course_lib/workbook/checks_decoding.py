@@ -235,7 +235,7 @@ def global_stream_has_no_part():
     torch.set_rng_state(before)
 
 
-sign = exercise("sign-test", 11, "course_lib.experiments.sign_test")
+sign = exercise("sign-test", 11, "course_lib.experiments.seeds.sign_test")
 
 
 def expect_probability(differences, wanted):

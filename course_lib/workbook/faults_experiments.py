@@ -51,7 +51,7 @@ def seeds_not_paired(original):
 @fault(
     "best-seed-reported",
     chapter=11,
-    place="course_lib.experiments.spread",
+    place="course_lib.experiments.seeds.spread",
     is_like="a spread whose middle is its lowest value",
     symptom="every change looks better than it is, the more seeds the better",
     caught_by=["tests/test_ch11_experiments.py::test_the_spread_is_median_lowest_highest"],
@@ -63,7 +63,7 @@ def best_seed_reported(original):
 @fault(
     "one-sided-sign-test",
     chapter=11,
-    place="course_lib.experiments.sign_test",
+    place="course_lib.experiments.seeds.sign_test",
     is_like="a sign test that counts one side only",
     symptom="five of five looks like 1 in 32",
     caught_by=["tests/test_ch11_experiments.py::test_the_sign_test_counts_coins"],

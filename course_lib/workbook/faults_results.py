@@ -487,7 +487,7 @@ def digest_of_escapes(original):
     ],
 )
 def weights_digest_of_names(original):
-    return lambda weights: original({name: list(tensor.shape) for name, tensor in weights.items()})
+    return lambda weights: original({name: torch.zeros_like(w) for name, w in weights.items()})
 
 
 @fault(

@@ -1116,14 +1116,14 @@ print(f"mean norm: full batches {sum(full) / len(full):.1f}, ", end="")
 print(f"last batches {sum(small) / len(small):.1f}")
 assert min(small[2:]) > sum(full) / len(full)
 
-# %% mystnb={"image": {"alt": "The gradient norm of each of 160 steps before clipping. It starts near 1, dips to 0.6, and rises to about 2.5. Every twelfth step, the small batch at the end of an epoch, has a peak of up to 4.8. A dashed line marks the limit 1; the area above it is shaded."}}
+# %% mystnb={"image": {"alt": "The gradient norm of each of 160 steps before clipping. It starts near 1, dips to 0.6, and rises to about 2.5. From the third epoch on every twelfth step, the small batch at the end of an epoch, is a peak, the highest at 4.8. A dashed line marks the limit 1; the area between it and the curve is shaded."}}
 figure = figures.gradient_norms(norms, 1.0, last_batches)
 plt.show()
 
 # %% [markdown]
-# The regular peaks are the last batches of the epochs: two windows instead of eight. A mean over
-# fewer targets scatters more, and its gradient is longer. Clipping is what keeps these
-# steps from counting more than others in the moments.
+# The regular peaks, from the third epoch on, are the last batches of the epochs: two windows
+# instead of eight. A mean over fewer targets scatters more, and its gradient is longer.
+# Clipping keeps these steps from counting more than others in the moments.
 
 # %% [markdown]
 # ## 8.9 What was learned by heart
@@ -1754,7 +1754,8 @@ def zero_counts(trainer):
         moments["step"].zero_()
 
 
-forgotten = {  # a fault planted while the state is loaded, or a function called after it
+# A fault planted while the state is loaded, or a function called after it:
+forgotten = {
     "nothing": None,
     "random stream": "rng-state-not-restored",
     "sampler": "sampler-state-not-restored",

@@ -18,7 +18,7 @@
 # half hours, with the exercises.
 #
 # **You will write** three functions of `course_lib.generation`: `keep_top_p`,
-# `next_distribution` and `choose_token`; and one of `course_lib.experiments`: `sign_test`.
+# `next_distribution` and `choose_token`; and `sign_test` of `course_lib.experiments.seeds`.
 #
 # Letters that hold in the whole book stand in the [table of notation](../book/notation.md).
 # Four tools of the workbook are used below. `check("id", f)` puts your function in the
@@ -834,10 +834,15 @@ refused(lambda: Experiment(corpus, Trial(), seeds=(7,), marks=marks))
 # 2Vd + Cd + N\,(4d^2 + 4d + 2df + f + d) + 2d
 # $$
 #
-# parameters. Set that equal to the baseline's number, choose $N$ and $d$, and solve for $f$:
+# parameters. Set that equal to the baseline's number, choose $N$ and $d$, and solve for $f$. What
+# does not depend on $f$ comes off, and the rest is shared out:
 #
 # $$
-# f = \frac{\text{number} - 2Vd - Cd - 2d - N\,(4d^2 + 5d)}{N\,(2d + 1)} ,
+# \begin{aligned}
+# \text{rest} &= \text{number} - (2V + C + 2)\,d \\
+# &\quad - N\,(4d^2 + 5d), \\
+# f &= \frac{\text{rest}}{N\,(2d + 1)} ,
+# \end{aligned}
 # $$
 #
 # rounded to a whole number.
@@ -998,10 +1003,11 @@ def medians_of(outcome, split):
 
 starts = {"course": result["baseline"], "framework": changes["initial = framework"]}
 for (name, outcome), variance in zip(starts.items(), (0.02**2 * 32, 1 / 3)):
-    train, validation = (medians_of(outcome, split) for split in ("train", "validation"))
+    train = medians_of(outcome, "train")
+    validation = medians_of(outcome, "validation")
     expected = math.log(V) + variance / 2
-    print(f"{name:9s} train {train[0]:.3f} at step 0, expected {expected:.3f}", end="; ")
-    print(f"at 160 {train[-1]:.3f}; validation {validation[-1]:.3f}")
+    print(f"{name:9s} step   0: train {train[0]:.3f}, expected {expected:.3f}")
+    print(f"{'':9s} step 160: train {train[-1]:.3f}, validation {validation[-1]:.3f}")
     assert abs(train[0] - expected) < 0.02
 
 # %% [markdown]
@@ -1047,7 +1053,7 @@ for rarer in (0, 1, 2):
 # ```
 
 # %%
-# exercise sign-test: course_lib.experiments.sign_test
+# exercise sign-test: course_lib.experiments.seeds.sign_test
 def sign_test(differences):
     """Return how probable so uneven a split of signs is when both signs are as likely.
 

@@ -1374,6 +1374,7 @@ assert set(kinds) <= set(stored["as it is"]["groups"])
 for group, what in kinds.items():
     print(f"{group:10s} {what}")
 
+
 # %% [markdown]
 # ## 12.12 The report
 #
