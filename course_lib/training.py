@@ -86,7 +86,9 @@ def check_optimizer_state(state, model, optimizer, step):
     Raises:
         CheckpointError: naming the parameter, or the option that differs.
     """
-    (saved,), (here,) = state["param_groups"], copy_of(optimizer.state_dict()["param_groups"])
+    (saved,), (here,) = (
+        copy_of(groups) for groups in (state["param_groups"], optimizer.state_dict()["param_groups"])
+    )
     for name in ("lr", "weight_decay", "betas", "eps", "params"):
         if saved[name] != here[name]:
             raise CheckpointError(

@@ -5,7 +5,7 @@ beside the original, and a switch says which one is called.  The tests of the co
 collected once.  A first run notes which functions each test calls and how long it takes.
 Then, for each mutant, a forked process runs the tests that call its function until one
 fails: the mutant is killed.  First come the tests that killed other mutants of the function,
-then those that call it themselves (not only in a fixture) and call few others.  A test that
+then those that call it themselves (not only in a fixture), the quickest first.  A test that
 takes much more time than on the clean library kills the mutant too.
 
 A mutant that only changes what a message says is left out: one that equals the original when
@@ -243,7 +243,7 @@ class Hunt:
         for id_, one in noted.items():
             for function in {*one["functions"], *one["fixtures"]}:
                 callers[function].append(id_)
-        width = {id_: len(one["functions"]) for id_, one in noted.items()}
+        dear = dearness(self.seconds)
         gc.freeze()  # so that a collection in a fork copies no memory
         ids = by_file(sorted(items, key=self.seconds.get))
         control = self.fate(NO_MUTANT, [items[id_] for id_ in ids]) if new else ("survived", None)
@@ -251,25 +251,24 @@ class Hunt:
             self.broken = [f"{control[1]} fails without a mutant, in another order"]
             return True
         for module, mutants in self.mutants.items():
-            started, kills = time.perf_counter(), defaultdict(Counter)
+            started, killers = time.perf_counter(), defaultdict(set)
             for mutant in mutants:
                 if mutant["message"]:
                     mutant["outcome"], mutant["by"] = "message", None
                     continue
-                known, caller = kills[mutant["function"]], mutant["caller"]
+                known, caller = killers[mutant["function"]], mutant["caller"]
                 ids = callers[caller]
                 ids.sort(
                     key=lambda id_: (
-                        -known[id_],
+                        id_ not in known,
                         caller not in noted[id_]["functions"],
-                        width[id_],
-                        self.seconds[id_],
+                        dear[id_],
                     )
                 )
                 ids = by_file(within(self.seconds_a_mutant, ids, self.seconds))
                 mutant["outcome"], mutant["by"] = self.fate(mutant, [items[id_] for id_ in ids])
                 if mutant["by"]:
-                    known[mutant["by"]] += 1
+                    known.add(mutant["by"])
             self.after_module(module, mutants, time.perf_counter() - started)
         return True
 
@@ -342,6 +341,14 @@ def within(limit, ids, seconds):
             break
         result.append(id_)
     return result
+
+
+def dearness(seconds):
+    """Return by test what it may take when it is run alone, and makes its file's fixtures."""
+    most = defaultdict(float)
+    for id_, one in seconds.items():
+        most[id_.split("::")[0]] = max(most[id_.split("::")[0]], one)
+    return {id_: one + most[id_.split("::")[0]] for id_, one in seconds.items()}
 
 
 def by_file(ids):

@@ -60,6 +60,22 @@ def test_the_map_of_the_chapters_names_their_modules():
             assert set(modules) <= named[int(label)], f"chapter {label}"
 
 
+HOURS = {
+    "an hour and a half": "1½", "two hours": "2", "two and a half hours": "2½", "three hours": "3",
+    "three and a half hours": "3½",
+}
+
+
+def test_the_map_of_the_chapters_gives_the_time_that_each_chapter_says():
+    text = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| \[.+?\]\(\.\./notebooks/(\w+)\) \|.*\| (\S+) \|$", text,
+                      re.MULTILINE)
+    for name, hours in rows:
+        chapter = " ".join(notebooks.text_path(name).read_text(encoding="utf-8").split(" # "))
+        said = re.search(r"Time:\*\* about\s+(?:# )?(.+?),", " ".join(chapter.split())).group(1)
+        assert HOURS[said.replace("# ", "")] == hours, name
+
+
 def test_the_page_of_the_library_shows_every_module_of_the_chapters():
     text = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
     shown = re.findall(r"automodule:: course_lib\.(\w+)\n", text)

@@ -15,7 +15,7 @@
 # Keep one order, whatever the symptom is.
 #
 # 1. **The interpreter.** A missing package is no fault of the model: see
-#    [the set-up](../book/setup.md#one-interpreter).
+#    [the set-up](#one-interpreter).
 # 2. **The fixed batch.** It needs no data and takes a few seconds.
 # 3. **The tests of the component** you changed, before any longer training:
 #    `python -m pytest tests -k ch05`, for chapter 5.
