@@ -5,8 +5,8 @@ beside the original, and a switch says which one is called.  The tests of the co
 collected once.  A first run notes which functions each test calls and how long it takes.
 Then, for each mutant, a forked process runs the tests that call its function until one
 fails: the mutant is killed.  First come the tests that killed other mutants of the function,
-then those that call it themselves (not only in a fixture), the quickest first.  A test that
-takes much more time than on the clean library kills the mutant too.
+then those that call it themselves (not only in a fixture) and few others.  A test that takes
+much more time than on the clean library kills the mutant too.
 
 A mutant that only changes what a message says is left out: one that equals the original when
 these places are blanked: the sentence of an error, its arguments expected, got and repair,
@@ -243,7 +243,7 @@ class Hunt:
         for id_, one in noted.items():
             for function in {*one["functions"], *one["fixtures"]}:
                 callers[function].append(id_)
-        dear = dearness(self.seconds)
+        width = {id_: len(one["functions"]) for id_, one in noted.items()}
         gc.freeze()  # so that a collection in a fork copies no memory
         ids = by_file(sorted(items, key=self.seconds.get))
         control = self.fate(NO_MUTANT, [items[id_] for id_ in ids]) if new else ("survived", None)
@@ -262,7 +262,8 @@ class Hunt:
                     key=lambda id_: (
                         id_ not in known,
                         caller not in noted[id_]["functions"],
-                        dear[id_],
+                        width[id_],
+                        self.seconds[id_],
                     )
                 )
                 ids = by_file(within(self.seconds_a_mutant, ids, self.seconds))
@@ -341,14 +342,6 @@ def within(limit, ids, seconds):
             break
         result.append(id_)
     return result
-
-
-def dearness(seconds):
-    """Return by test what it may take when it is run alone, and makes its file's fixtures."""
-    most = defaultdict(float)
-    for id_, one in seconds.items():
-        most[id_.split("::")[0]] = max(most[id_.split("::")[0]], one)
-    return {id_: one + most[id_.split("::")[0]] for id_, one in seconds.items()}
 
 
 def by_file(ids):

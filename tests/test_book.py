@@ -331,6 +331,18 @@ def test_a_sound_book_with_an_error_asked_for_by_tag_builds_and_counts_its_pages
     assert (tmp_path / build.SITE / "book" / "page.html").read_bytes() == before
 
 
+@pytest.mark.parametrize("address", ["", "https://github.com/somebody/course"])
+def test_launch_buttons_appear_when_a_repository_is_named_and_not_before(tmp_path, address):
+    small_book(tmp_path)
+    config = yaml.safe_load((tmp_path / "_config.yml").read_text(encoding="utf-8"))
+    config["repository"]["url"] = address
+    (tmp_path / "_config.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert build.build_site(tmp_path) == []
+    page = (tmp_path / build.SITE / "notebooks" / "demo.html").read_text(encoding="utf-8")
+    assert ("mybinder.org" in page) == bool(address)
+    assert ("/issues/new" in page) == bool(address)
+
+
 # The reference run.
 
 

@@ -67,11 +67,24 @@ def test_a_fault_is_seen_wherever_the_function_was_imported():
 
 def test_a_surviving_fault_and_a_test_that_does_not_catch_are_told():
     named = FAULTS["no-mask"].caught_by
-    told = faults.faults_of({"clean": ["a::b"], "caught": {"no-mask": [], "no-scale": ["x::y"]}})
+    caught = {"no-mask": [], "no-scale": ["x::y"]}
+    told = faults.faults_of({"clean": ["a::b"], "caught": caught, "broken": {}})
     assert "a::b fails on the library as it is" in told
     assert "no-mask survives: no test of chapter 4 fails" in told
     assert f"no-mask is not caught by {named[0]}, which the catalogue names" in told
     assert any(line.startswith("no-scale is not caught by") for line in told)
+
+
+def test_a_fault_whose_own_code_fails_is_told_and_no_caught_fault():
+    crash = type("Crash", (), {"message": "RecursionError: maximum depth\nmore"})
+    longrepr = type("Representation", (), {"reprcrash": crash})
+    report = type("Report", (), {"longrepr": longrepr})
+    error = faults.error_of_the_fault([report])
+    assert error == "RecursionError: maximum depth"
+    told = faults.faults_of({"clean": [], "caught": {}, "broken": {"no-mask": error}})
+    assert told == ["no-mask is broken itself: RecursionError: maximum depth"]
+    crash.message = "AssertionError: one is not two"
+    assert faults.error_of_the_fault([report]) is None
 
 
 def test_all_faults_are_shared_out_once_and_a_chapter_stays_together():

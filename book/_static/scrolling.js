@@ -1,12 +1,16 @@
-/* A formula that is wider than the page scrolls by itself. The keyboard must be able to
-   reach it, so such a formula takes part in the order of the Tab key. */
+/* A formula, a table or code that is wider than the page scrolls by itself. The keyboard
+   must be able to reach it, so it then takes part in the order of the Tab key. The theme
+   does so for code when a page is loaded, but not for what is unfolded later. */
 
 "use strict";
 
 (() => {
   let waiting = false;
 
-  /** Look at all formulas once before the next picture, however often it is asked for. */
+  const BOXES = "mjx-container[display], .bd-article pre, .bd-article .cell_output, " +
+    ".bd-article .pst-scrollable-table-container";
+
+  /** Look at all of them once before the next picture, however often it is asked for. */
   function ask() {
     if (!waiting) requestAnimationFrame(mark);
     waiting = true;
@@ -14,8 +18,8 @@
 
   function mark() {
     waiting = false;
-    const boxes = [...document.querySelectorAll("mjx-container[display]")]
-      .flatMap((formula) => [formula, formula.parentElement]);
+    const boxes = [...document.querySelectorAll(BOXES)].flatMap((box) =>
+      box.matches("mjx-container") ? [box, box.parentElement] : [box]);
     // All are measured before one is changed: the page is laid out once.
     const wide = boxes.map((box) => box.scrollWidth > box.clientWidth);
     boxes.forEach((box, index) => {
@@ -30,7 +34,7 @@
     await globalThis.MathJax?.startup?.promise;
     ask();
     addEventListener("resize", ask);
-    // A formula inside a folded part has no width before it is opened.
+    // What is inside a folded part has no width before it is opened.
     document.addEventListener("toggle", ask, true);
     document.addEventListener("click", ask);
   });

@@ -1637,7 +1637,7 @@ assert hidden_fault == "query-sees-first-keys" and moved.nonzero().tolist() == [
 # </details>
 # <details class="quiz"><summary>64</summary>
 #
-# No. That is slide 1.
+# No. That is slide 1, which encodes the whole window for every token.
 #
 # </details>
 #

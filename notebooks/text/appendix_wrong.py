@@ -59,7 +59,8 @@ def show(command, line):
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         code = run(command.main, line.split())
     short = re.sub(r"\b[0-9a-f]{64}\b", "(64 digits)", printed.getvalue())
-    lines = textwrap.wrap(f"$ python -m {command.__name__} {line}", 80)
+    whole = f"$ python -m {command.__name__} {line}"
+    lines = textwrap.wrap(whole, 80, break_on_hyphens=False)
     print(" \\\n    ".join(lines), f"\nexit code {code}\n{short}")
     return code
 
@@ -178,8 +179,8 @@ assert show(train, f"--output-dir high --steps 50 --lr 1e9 {SIZES} {REST}") == 1
 #
 # ### It falls in training and rises in validation
 #
-# That is no fault of the program. The model learns its few documents by heart: section 9.5 and the
-# chapters around it measure it. More text helps (chapter 11), a larger model does not.
+# That is no fault of the program. The model learns its few documents by heart; chapters 8 and 9
+# measure it. What helps is more text: chapter 11 shows from which amount on.
 
 # %% [markdown]
 # ## A.3 A command refuses
