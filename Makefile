@@ -18,7 +18,7 @@ export OMP_NUM_THREADS := 1
 help: ## print this list
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | \
-		while IFS='|' read -r name text; do printf '%-12s %s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '%-13s %s\n' "$$name" "$$text"; done
 	@echo "With another interpreter: make book PYTHON=python3.12"
 
 environment: ## make .venv, or mend it, or do nothing

@@ -134,6 +134,15 @@ def register_file(manifest, folder, name, **facts):
     manifest["files"][name] = {"sha256": sha256_file(Path(folder) / name), **facts}
 
 
+def registered_results(folder):
+    """Return the names of the results that the manifest of a folder lists; none without one."""
+    try:
+        files = read_json(Path(folder) / MANIFEST_NAME)["files"]
+        return [name for name, facts in files.items() if "kind" in facts]
+    except (CourseError, KeyError, TypeError, AttributeError):
+        return []
+
+
 def register_result(folder, name, **facts):
     """Enter a result written into a run folder after training, in its manifest.
 

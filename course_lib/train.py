@@ -122,7 +122,16 @@ def main(arguments):
     with manifest.run_folder(options.output_dir, same_folder) as folder:
         if same_folder:
             manifest.refuse_other_run(folder, checkpoint)
-        return train(trainer, data_folder, folder, options, checkpoint)
+        earlier = manifest.registered_results(folder)
+        code = train(trainer, data_folder, folder, options, checkpoint)
+        stale = [name for name in earlier if name not in manifest.registered_results(folder)]
+        if stale:
+            print(
+                f"note: {', '.join(stale)} belong to the weights of step {checkpoint['step']} and "
+                "are no longer listed; make them again, or move them out of the folder",
+                file=sys.stderr,
+            )
+        return code
 
 
 def prepare(options, checkpoint):

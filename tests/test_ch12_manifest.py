@@ -332,9 +332,10 @@ def test_a_folder_in_use_is_refused_and_nothing_is_written(run):
 def test_a_run_that_goes_on_in_its_folder_unlists_the_results_of_its_old_weights(run):
     results(run)
     path = run / "checkpoint.pt"
-    runs.ok(train, "--resume", path, "--output-dir", run, "--steps", 5)
+    ended = runs.call(train, "--resume", path, "--output-dir", run, "--steps", 5)
     assert set(written(run)["files"]) == {"checkpoint.pt", "metrics.json"}
     assert (run / "test.json").is_file()
+    assert ended.code == 0 and "test.json" in ended.err and "no longer listed" in ended.err
 
 
 # --- where a result may be written ----------------------------------------------------------

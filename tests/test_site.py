@@ -210,14 +210,15 @@ def test_marks_can_be_exported_taken_away_and_imported_again(site, context, tmp_
     tab.locator("input[type=file]").set_input_files(path)
     tab.wait_for_selector("table.chapters .course-tick")
     assert stored(tab) == CHAPTERS[:2]
-    assert "2 marks were added" in tab.get_by_role("status").inner_text()
+    assert "Marks added: 2." in tab.get_by_role("status").inner_text()
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "{", "[]", "null", '{"format": "other", "chapters": []}',
      '{"format": "course completed 1", "chapters": ["../../etc"]}',
-     '{"format": "course completed 1", "chapters": [7]}'],
+     '{"format": "course completed 1", "chapters": [7]}',
+     '{"format": "course completed 1", "chapters": ["notebooks/99_nothing"]}'],
 )
 def test_a_file_without_marks_changes_nothing_and_is_refused_in_words(
     site, context, tmp_path, content

@@ -62,7 +62,7 @@
     ...document.querySelectorAll(".bd-sidebar-primary nav a, .bd-article table.chapters a"),
   ].filter(chapterOf);
 
-  const chapterCount = () => new Set(links().map(chapterOf)).size;
+  const allChapters = () => [...new Set(links().map(chapterOf))];
 
   function make(tag, properties = {}, ...children) {
     const element = Object.assign(document.createElement(tag), properties);
@@ -86,7 +86,8 @@
     const button = document.querySelector(".course-completed button[aria-pressed]");
     if (button) button.setAttribute("aria-pressed", String(chapters.includes(page)));
     const count = document.querySelector(".course-count");
-    if (count) count.textContent = `${chapters.length} of ${chapterCount()} chapters completed.`;
+    const here = chapters.filter((name) => allChapters().includes(name));
+    if (count) count.textContent = `${here.length} of ${allChapters().length} chapters completed.`;
   }
 
   const status = make("p", { className: "course-status" });
@@ -122,15 +123,16 @@
   }
 
   async function importMarks(file) {
-    const chapters = parse(await file.text());
-    if (chapters === null) {
+    const found = parse(await file.text());
+    const chapters = found?.filter((name) => allChapters().includes(name));
+    if (!found || chapters.length < found.length) {
       status.textContent = `${file.name} holds no marks of this book. Nothing was changed.`;
       return;
     }
     const before = load();
     const added = chapters.filter((name) => !before.includes(name)).length;
     status.textContent = save([...before, ...chapters])
-      ? `${added} marks were added, ${chapters.length - added} were there already.` : REFUSED;
+      ? `Marks added: ${added}. There already: ${chapters.length - added}.` : REFUSED;
   }
 
   function resetMarks() {

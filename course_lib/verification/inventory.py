@@ -15,7 +15,10 @@ from course_lib.manifest import CHECKPOINT_NAME, FORMAT, MANIFEST_NAME, METRICS_
 from course_lib.verification.shapes import DIGEST, MANIFEST, check_shape
 
 KEPT_NAME = re.compile(r"checkpoint-[0-9]+\.pt")
-MAKE_AGAIN = "make it again with its command, which registers it, or move it out of the folder"
+MAKE_AGAIN = (
+    "a result of this run is registered when its command makes it again; "
+    "move anything else out of the folder"
+)
 
 
 def read_manifest(folder):

@@ -701,9 +701,9 @@ assert not outside & set(manifest["identity"])
 # %% [markdown]
 # ## 12.6 A delivery
 #
-# The run is a run; a delivery also has results. Type the rest of the sequence. Each command that
-# writes into a run folder enters its result there in the manifest, with the SHA-256 of the file and
-# the digest of the weights.
+# The run is a run; a delivery also has results. Type the rest of the sequence. A command
+# that writes a result of this run into its folder enters it there in the manifest, with the SHA-256
+# of the file and the digest of the weights.
 
 # %%
 assert typed(r"""
@@ -1314,12 +1314,12 @@ print("because", reason.split(" here")[0], "...")
 # python -m tests.run_tests --output evidence/my-tests.json
 # ```
 #
-# It takes minutes. A stored measurement ran five of its tests and kept what their record says: once for
+# It takes minutes. A stored measurement ran five of its tests, one of them twice with other numbers, and kept what their record says: once for
 # the library as it is, once with the fault `digest-of-escapes`.
 #
 # ```{admonition} Predict, then run
 # :class: predict
-# All of the five pass in the library as it is. How many of the course's claims does that record call
+# All six cases pass in the library as it is. How many of the course's claims does that record call
 # covered?
 # ```
 
@@ -1780,7 +1780,7 @@ with planted(hidden_fault):
 #
 # The bad path is still refused under `paths`: not `listed-names-trusted`. The digest of the example is
 # the published one, though its keys were not entered in order: not `digest-by-insertion-order`. The
-# honest folder is refused under `checkpoint`. The check before it, `manifest`, made digests of a
+# honest folder is refused under `checkpoint`. An earlier check, `manifest`, made digests of a
 # configuration and of names of files, all ASCII. This one makes that of the vocabulary, which is
 # Chinese. It is `digest-of-escapes`; neither a NaN nor a near copy has to do with it. The next cell
 # shows it.
@@ -1921,12 +1921,12 @@ assert len(receipt) == 64
 #
 # **3. A number in `test.json` was changed and its SHA-256 renewed in the manifest. What finds it?**
 #
-# <details class="quiz"><summary>The check `files`.</summary>
+# <details class="quiz"><summary>The check <code>files</code>.</summary>
 #
 # No. The file is the one that is registered.
 #
 # </details>
-# <details class="quiz"><summary>The check `evaluations`.</summary>
+# <details class="quiz"><summary>The check <code>evaluations</code>.</summary>
 #
 # Yes. It scores the split again with the weights and compares.
 #

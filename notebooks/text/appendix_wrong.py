@@ -66,7 +66,7 @@ def show(command, line):
 
 
 # %% [markdown]
-# ## A.1 The fixed batch
+# ## B.1 The fixed batch
 #
 # A tiny model must learn one batch of four tokens by heart. If it cannot, the fault is in the
 # model or in the training step, and no other data and no longer training will help.
@@ -88,7 +88,7 @@ print("accepted:", record["accepted"])
 # 7.12 lists faults which it accepts. A model without a causal mask is among them.
 
 # %% [markdown]
-# ## A.2 The loss is not what it should be
+# ## B.2 The loss is not what it should be
 #
 # ### It starts far above $\ln V$
 #
@@ -183,7 +183,7 @@ assert show(train, f"--output-dir high --steps 50 --lr 1e9 {SIZES} {REST}") == 1
 # measure it. What helps is more text: chapter 11 shows from which amount on.
 
 # %% [markdown]
-# ## A.3 A command refuses
+# ## B.3 A command refuses
 #
 # A command that was used wrongly ends with exit code 2, and nothing has been written. The message
 # says what was expected, what came, and often how to repair it.
@@ -216,7 +216,7 @@ assert show(train, f"{on} --steps 6 --lr 0.01") == 2
 assert show(train, f"{on} --steps 2") == 2
 
 # %% [markdown]
-# ## A.4 A checkpoint is refused
+# ## B.4 A checkpoint is refused
 #
 # A checkpoint carries the SHA-256 of its own content. It is compared before anything in the file
 # is used, so a damaged file is refused as a whole.
@@ -246,7 +246,7 @@ assert code == 1
 # file is read with `weights_only=True`, and only after its own digest was found right.
 
 # %% [markdown]
-# ## A.5 A resumed run is another one
+# ## B.5 A resumed run is another one
 #
 # The promise is equality bit for bit on the same machine, with the same number of threads and the
 # same versions. Where one of them has changed, `--resume` says so before it goes on. Where
@@ -255,7 +255,7 @@ assert code == 1
 # fault. The resume ladder of chapter 8 shows which step would show it.
 
 # %% [markdown]
-# ## A.6 The data is refused
+# ## B.6 The data is refused
 #
 # A corpus is a folder with four files, and one of them holds the checksums of the others. The
 # cell makes a copy of the course's own and spoils it in several ways.
@@ -328,7 +328,7 @@ print(spoiled("empty", lambda folder: edit_documents(folder, empty_a_text)))
 # a text may not stand in two splits.
 
 # %% [markdown]
-# ## A.7 The text is strange
+# ## B.7 The text is strange
 #
 # ### The prompt has characters that the model has never seen
 #
@@ -369,7 +369,7 @@ print("positions reset, below 1e-12:", apart < 1e-12)
 assert largest_difference(model, [1, 5, 9], 40) < 1e-12 < apart
 
 # %% [markdown]
-# ## A.8 A delivery does not verify
+# ## B.8 A delivery does not verify
 #
 # `python -m course_lib.verify RUN` stops at the first claim that does not hold and names it.
 # Chapter 12 plants each falsification and shows the name under which it fails. Three causes are no
@@ -382,7 +382,7 @@ assert largest_difference(model, [1, 5, 9], 40) < 1e-12 < apart
 #   the message names the tolerance.
 
 # %% [markdown]
-# ## A.9 A notebook or the book
+# ## B.9 A notebook or the book
 #
 # - *`make test` says that an output differs.* The cell, the stored and the new text are printed. If
 #   you changed something, make the notebook again: `python -m book.execute NAME`, and read the
