@@ -603,3 +603,21 @@ def test_a_kept_checkpoint_can_be_gone_on_from(tmp_path):
         for run in "ab"
     ]
     assert states[0] == states[1]
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+def test_no_byte_passes_from_one_piece_to_the_next():
+    cuts = [[b"ab", b"c"], [b"a", b"bc"], [b"abc"], [b"abc", b""], [b"", b"abc"]]
+    assert len({checkpointing.pieces_digest(pieces) for pieces in cuts}) == len(cuts)
+
+
+def test_the_digest_of_a_state_tells_every_nesting_apart():
+    one = torch.ones(2)
+    states = [
+        *([[1], 2], [[1, 2]], [1, [2]], [1, 2], [[], 1], [[1]], [1]),
+        *({"a": {"b": 1}}, {"a": {}, "b": 1}, ["a", 1], {"a": 1}),
+        *([one, one], [[one], one], [[one, one]]),
+    ]
+    assert len({checkpointing.state_digest(state) for state in states}) == len(states)

@@ -418,3 +418,13 @@ def test_the_command_refuses_what_is_outside_its_range_with_exit_2(run, option, 
     name = option.strip("-").replace("-", "_")
     assert ended.code == 2 and ended.out == ""
     assert option in ended.err or name in ended.err
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+def test_top_k_and_top_p_leave_the_probabilities_given_as_they_were():
+    row = torch.tensor([0.5, 0.25, 0.125, 0.125], dtype=torch.float64)
+    for keep, value in ((generation.keep_top_k, 2), (generation.keep_top_p, 0.6)):
+        assert keep(row, value).tolist() == [0.5, 0.25, 0, 0]
+        assert row.tolist() == [0.5, 0.25, 0.125, 0.125]

@@ -200,3 +200,54 @@ def test_the_standard_library_of_this_python_gives_a_corpus_with_a_card():
     assert all(SHORTEST <= len(document.text) <= LONGEST for document in corpus.documents)
     seen = [" ".join(part.split()) for each in corpus.documents for part in [each.text]]
     assert len(seen) == len(set(seen))
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+def write_many_lengths(folder):
+    """Write 60 modules whose documents have seven different lengths."""
+    for number in range(60):
+        write_module(folder, f"module{number:02d}", text_of(number, SHORTEST + 900 * (number % 7)))
+
+
+def test_what_a_smaller_cap_leaves_is_part_of_what_a_larger_one_leaves(tmp_path):
+    write_many_lengths(tmp_path)
+    parts = [
+        {each.id for each in docstring_corpus(tmp_path, max_characters=cap).documents}
+        for cap in range(80_000, 160_000, 8_000)
+    ]
+    assert all(small <= large for small, large in zip(parts, parts[1:]))
+    assert len(set(map(len, parts))) > 5
+
+
+def test_smaller_training_texts_are_nested_also_where_documents_differ_in_length(tmp_path):
+    write_many_lengths(tmp_path)
+    corpus = docstring_corpus(tmp_path)
+    parts = [
+        set(smaller_corpus(corpus, cap).splits["train"]) for cap in range(10_000, 100_000, 7_000)
+    ]
+    assert all(small <= large for small, large in zip(parts, parts[1:]))
+    assert len(set(map(len, parts))) > 5
+
+
+def test_the_seed_decides_which_documents_a_smaller_cap_leaves(folder):
+    total = sum(len(each.text) for each in docstring_corpus(folder).documents)
+    chosen = [
+        {each.id for each in docstring_corpus(folder, seed=seed, max_characters=total * 3 // 4).documents}
+        for seed in (11, 12)
+    ]
+    assert chosen[0] != chosen[1]
+
+
+def test_an_old_escape_in_somebody_s_file_warns_of_nothing_and_is_read(folder):
+    source = f'"""{text_of(800)}"""\nPATTERN = "\\d"\n'
+    (folder / "escapes.py").write_text(source, encoding="utf-8")
+    corpus = docstring_corpus(folder)  # here a warning would be an error
+    assert "escapes" in {each.id for each in corpus.documents} and left_out(corpus) == {}
+
+
+def test_a_smaller_corpus_holds_no_text_beyond_its_splits(folder):
+    small = smaller_corpus(docstring_corpus(folder), 5_000)
+    named = {id_ for ids in small.splits.values() for id_ in ids}
+    assert {each.id for each in small.documents} == named

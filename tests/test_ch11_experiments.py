@@ -235,3 +235,64 @@ def test_the_sign_test_is_the_share_of_all_outcomes_at_least_as_uneven(n):
         at_least = sum(min(row.count(1), row.count(-1)) <= rarer for row in outcomes)
         found = experiments.sign_test([1.0] * rarer + [-1.0] * (n - rarer))
         assert found == pytest.approx(at_least / len(outcomes), rel=1e-12)
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("d_ff", [5, 9])
+def test_a_shape_a_few_per_cent_smaller_or_larger_is_refused(d_ff):
+    experiment = make_experiment()
+    other = replace(SMALL, shape=replace(SMALL.shape, d_ff=d_ff))
+    assert 0.01 < abs(experiment.size(other) / experiment.size(SMALL) - 1) < 0.1
+    with pytest.raises(InputError, match="shape and size"):
+        experiment.run(shape=other.shape)
+
+
+def test_the_outcome_names_the_size_of_the_changed_model():
+    experiment = make_experiment()
+    for change in ({}, {"block_size": 7}):
+        network = experiment.trainer(experiment.changed(**change), 3).model
+        counted = sum(parameter.numel() for parameter in network.parameters())
+        assert experiment.run(**change).parameters == counted
+
+
+def test_each_row_is_that_of_the_seed_at_its_place():
+    one, other = make_experiment().run(), make_experiment(seeds=SEEDS[::-1]).run()
+    assert other.losses == {split: rows[::-1] for split, rows in one.losses.items()}
+
+
+def test_train_and_validation_are_scored_with_the_windows_of_the_experiment():
+    experiment = make_experiment(protocol=make_protocol(3), marks=(0,))
+    found = experiment.run(block_size=7)
+    trainer = experiment.trainer(experiment.changed(block_size=7), SEEDS[0])
+    for split, pool in experiment.pools.items():
+        assert found.at(split, 0)[0] == mean_nats(*experiments.pool_loss(trainer.model, *pool, 64))
+
+
+def test_the_random_stream_of_the_caller_comes_back_also_when_a_run_fails(monkeypatch):
+    experiment = make_experiment()
+
+    def fail(trial, seed):
+        torch.rand(1)
+        raise InputError("it diverged.")
+
+    monkeypatch.setattr(experiment, "trainer", fail)
+    before = torch.get_rng_state()
+    with pytest.raises(InputError, match="diverged"):
+        experiment.run()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_each_seed_has_a_framework_start_of_its_own():
+    experiment, trial = make_experiment(), replace(SMALL, initial="framework")
+    one, other = (experiment.trainer(trial, seed).model.state_dict() for seed in SEEDS)
+    drawn = [name for name in one if "norm" not in name and "ln_" not in name]
+    assert len(drawn) > 6 and not any(torch.equal(one[name], other[name]) for name in drawn)
+
+
+def test_the_framework_start_draws_from_its_generator_alone():
+    network = make_experiment().trainer(SMALL, 3).model
+    before = torch.get_rng_state()
+    experiments.framework_initialise(network, torch.Generator().manual_seed(4))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -373,3 +374,90 @@ def test_the_rubric_decides_the_thresholds_by_the_checks_of_the_verification():
 def test_errors_of_the_report_are_of_the_course():
     assert issubclass(errors.VerificationError, errors.CourseError)
     assert command.run(report.main, ["--help"]) == 0
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+def test_an_option_of_0_is_no_option_left_out():
+    values = {"seed": 0, "temperature": 0.0, "top_k": None, "raw": False, "ignore_eos": True}
+    assert fields.options_of(values) == ["--seed", "0", "--temperature", "0.0", "--ignore-eos"]
+
+
+def test_the_command_of_a_prompt_that_begins_with_a_dash_can_be_typed(place, tmp_path):
+    words = fields.options_of({"prompt": "-a", "max_new_tokens": 0, "output": tmp_path / "a.json"})
+    runs.ok(generate, "--checkpoint", place / "run" / "checkpoint.pt", *words)
+    assert runs.record(tmp_path / "a.json")["prompt"] == "-a"
+
+
+def test_every_command_names_a_folder_with_a_space_as_one_word(place, tmp_path):
+    bare = shutil.copytree(place / "bare", tmp_path / "bare")
+    values = files.read_json(bare / "run-manifest.json")
+    values["command"]["output_dir"] = "my runs/bare"
+    files.write_json(bare / "run-manifest.json", values)
+    runs.ok(report, bare, "--output", tmp_path / "report.md")
+    lines = re.findall(r"^python -m course_lib.*$", (tmp_path / "report.md").read_text("utf-8"), re.MULTILINE)
+    named = [line for line in lines if "my runs" in line]
+    assert len(named) > 5
+    for line in named:
+        assert all(word.startswith("my runs/bare") for word in shlex.split(line) if "runs" in word)
+
+
+def test_the_results_have_bits_and_the_unknown_share_of_the_records(place, text):
+    for split in ("test", "validation"):
+        one = runs.record(place / "run" / f"{split}.json")
+        part = field(text, "results").split(f"{split} (`{split}.json`)")[1]
+        assert rows(part)[2][3] == f"{one['bits_per_character']:.3f}"
+        share = 100 * one["unknown"] / one["characters"]
+        assert f"{one['unknown']} of {one['characters']} characters unknown ({share:.2f} %)" in part
+
+
+def test_of_a_sample_only_the_new_characters_are_sought_in_the_training_texts():
+    record = {"prompt": "外面", "text": "外面全白x", "new_text": "全白x", "stopped": "eos", "policy": {}}
+    run = SimpleNamespace(
+        of_kind=lambda kind: {"a.json": record},
+        corpus=SimpleNamespace(texts=lambda split: ["外面全白了。"]),
+        manifest={"command": {}},
+    )
+    assert "Of its 3 new characters, 2 in a row stand in a training text" in fields.samples(run)
+
+
+@pytest.mark.parametrize(("exact", "rule"), [(True, "bit for bit"), (False, "within a tolerance")])
+def test_the_report_says_how_the_numbers_were_compared(exact, rule):
+    record = {"checks": [], "comparison": {"exact": exact, "because": ["a reason"]}}
+    run = SimpleNamespace(of_kind=lambda kind: {"v.json": record}, manifest={"command": {}})
+    assert f"numbers compared {rule} (a reason)" in fields.checks(run)
+
+
+def test_no_text_of_a_record_can_end_its_field(monkeypatch):
+    mark = "<!-- end: samples -->"
+    monkeypatch.setitem(reporting.FIELDS, "samples", lambda run: f"a\n{mark}\nb")
+    filled = reporting.fill(f"<!-- begin: samples -->\n\n{mark}", None)
+    assert filled.count(mark) == 1 and filled.endswith(mark)
+    assert reporting.fill(filled, None) == filled
+
+
+def test_a_report_saved_with_windows_line_ends_is_filled_again(run, tmp_path):
+    output = tmp_path / "report.md"
+    runs.ok(report, run, "--output", output)
+    first = output.read_bytes()
+    output.write_bytes(first.replace(b"\n", b"\r\n"))
+    runs.ok(report, run, "--output", output)
+    assert output.read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["checkpoint-000099.pt", "checkpoint-1.pt"])
+def test_a_report_takes_no_name_that_is_the_run_s_own(run, name):
+    before = runs.digests(run)
+    ended = runs.call(report, run, "--output", run / name)
+    assert ended.code == 2 and "is the run's own" in ended.err and runs.digests(run) == before
+
+
+def test_the_command_that_trains_again_has_the_steps_that_were_taken(run, tmp_path):
+    values = runs.record(run / "run-manifest.json")
+    values["command"]["steps"] = 99  # as when a run of 99 steps is stopped after 3
+    files.write_json(run / "run-manifest.json", values)
+    runs.ok(report, run, "--output", tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text("utf-8")
+    (line,) = re.findall(r"^python -m course_lib\.train .*$", field(text, "commands"), re.MULTILINE)
+    assert "--steps 3 " in line

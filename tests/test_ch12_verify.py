@@ -25,7 +25,7 @@ from course_lib import (
     train,
     verify,
 )
-from course_lib.verification import acceptance, checks, inventory
+from course_lib.verification import acceptance, checks, claims, inventory, rescoring, shapes
 from course_lib.workbook import planted
 from tests import runs
 from tests.delivered import made_once, one_source, train_run
@@ -946,3 +946,148 @@ def test_report_and_record_in_the_folder_leave_it_verifiable(run):
     runs.ok(report, run, "--output", run / "report.md")
     ended = runs.ok(verify, run)
     assert "passed   reports" in ended.out and "passed   verifications" in ended.out
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("claimed", [1.24, 1.26, -1.25])
+def test_the_tolerance_holds_in_both_directions(claimed):
+    comparison = claims.Comparison(exact=False, tolerance=1e-5)
+    comparison.same(1.25 + 1e-9, 1.25, "loss")
+    comparison.same(1.25 - 1e-9, 1.25, "loss")
+    with pytest.raises(errors.VerificationError, match="loss"):
+        comparison.same(claimed, 1.25, "loss")
+
+
+def test_a_result_made_elsewhere_is_compared_with_the_tolerance(run):
+    nudge(run, 1e-9)
+    fails(run, "evaluations", "test.json.nats")
+    change_record(run, "test.json", lambda one: one["environment"].update(machine="another"))
+    runs.ok(verify, run)
+
+
+def test_source_files_that_are_gone_or_new_have_changed():
+    here = claims.source_record()["files"]
+    there = {"gone.py": "0" * 64, **here}
+    del there["losses.py"]
+    assert claims.changed_sources({"source": {"files": there}}) == ["gone.py", "losses.py"]
+
+
+def test_changed_source_is_said_in_the_comparison(run, tmp_path):
+    def change(values):
+        values["source"]["files"]["losses.py"] = "0" * 64
+        values["source"]["digest"] = files.digest(values["source"]["files"])
+        values["identity"]["source"] = values["source"]["digest"]
+
+    change_manifest(run, change)
+    digest = files.read_json(run / "run-manifest.json")["source"]["digest"]
+    change_checkpoint(run, lambda saved: saved["source"].update(digest=digest))
+    runs.ok(verify, run, "--output", tmp_path / "record.json")
+    assert runs.record(tmp_path / "record.json")["comparison"] == {
+        "exact": False, "because": ["the source of course_lib has changed"]
+    }
+
+
+def test_only_the_run_s_own_names_need_no_kind():
+    own = ("checkpoint.pt", "metrics.json", "checkpoint-000008.pt", "checkpoint-1.pt")
+    others = (
+        *("checkpoint-8.pt.json", "checkpoint-.pt", "x/checkpoint-8.pt", "checkpoint-8.ptx"),
+        *("text/metrics.json", "checkpoint-8.pt\n", "Checkpoint.pt"),
+    )
+    assert all(map(inventory.is_core, own)) and not any(map(inventory.is_core, others))
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "where"),
+    [
+        (True, int, "m"),
+        (False, shapes.NUMBER, "m"),
+        ([1.0, 2.0, "x"], [shapes.NUMBER], r"m\[2\]"),
+        ([{"a": 1}, {}], [{"a": int}], r"m\[1\]\.a"),
+        ({"a": 1, "b": 2}, {"a": int}, r"m\.b"),
+        ({"x": 1, "y": "z"}, {str: int}, r"m\.y"),
+        ("0" * 65, shapes.DIGEST, "m"),
+        ("0" * 64 + "\n", shapes.DIGEST, "m"),
+        ("A" * 64, shapes.DIGEST, "m"),
+        ((1,), [int], "m"),
+    ],
+    ids=[
+        *("true", "false", "a later item", "a field of a later item", "a field too many"),
+        *("a later field", "a digit too many", "a line end", "capitals", "a tuple"),
+    ],
+)
+def test_another_form_is_refused_at_its_place(value, shape, where):
+    with pytest.raises(errors.VerificationError, match=rf"^{where} does not have the form"):
+        shapes.check_shape(value, shape, "m")
+
+
+def test_two_threads_are_used_where_the_run_had_two(run, monkeypatch):
+    change_environment(run, threads=2)
+    used = []
+    monkeypatch.setattr(verify, "use_threads", used.append)
+    runs.ok(verify, run)
+    assert used == [2]
+
+
+def test_a_validation_text_in_training_is_found(tmp_path):
+    texts = {**runs.TEXTS, "validation": ["雨天，小禾 看雨。"]}
+    data = runs.write_corpus(tmp_path / "data", texts)
+    train_run(data, tmp_path / "run")
+    fails(tmp_path / "run", "test-in-training", "validation document")
+
+
+def test_a_result_of_another_checkpoint_file_with_these_weights_is_found(run):
+    change_record(run, "test.json", lambda one: one["checkpoint"].update(sha256="0" * 64))
+    fails(run, "belongs", "test.json: checkpoint.sha256")
+
+
+def test_a_kept_checkpoint_with_other_losses_is_found(run):
+    def change(saved):
+        saved["losses"][0] = 0.5
+
+    change_checkpoint(run, change, "checkpoint-000008.pt")
+    fails(run, "losses", "checkpoint-000008.pt is not an earlier state of this run")
+
+
+def test_training_again_finds_where_a_run_claims_to_have_gone_on_from(run):
+    claim = {"step": 8, "training_state": "0" * 64}
+    change_manifest(run, lambda values: values.update(resumed_from=claim))
+    fails(run, "retrain", "resumed_from.training_state", options=["--retrain"])
+
+
+def test_an_unk_in_a_text_made_elsewhere_is_refused_unless_raw(run, monkeypatch):
+    opened = opened_run(run)
+    original = opened.model.forward
+
+    def prefers_unk(tokens, *arguments, **options):
+        output = original(tokens, *arguments, **options)
+        moved = output["logits"].clone()
+        moved[..., rescoring.UNK_ID] += 100
+        return {**output, "logits": moved}
+
+    monkeypatch.setattr(opened.model, "forward", prefers_unk)
+    raw, plain = (rescoring.DecodingPolicy(raw=raw, ignore_eos=True) for raw in (True, False))
+    record = rescoring.continue_text(opened.model, opened.tokenizer, "小", 3, raw)
+    assert record["new_ids"] == [rescoring.UNK_ID] * 3
+    assert "judged by its logits" in rescoring.allowed(opened, record, raw, "x")
+    with pytest.raises(errors.VerificationError, match=r"x\.new_ids\[0\]"):
+        rescoring.allowed(opened, record, plain, "x")
+
+
+def test_a_failed_verification_leaves_the_random_stream_as_it_was(run):
+    change_checkpoint(run, lambda saved: saved["evaluations"][0].update(train_loss=9.0))
+    before = torch.get_rng_state()
+    with pytest.raises(errors.VerificationError):
+        checks.verify(run)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_command_with_other_kernels_is_found(run):
+    change_manifest(run, lambda values: values["command"].update(kernels="fused"))
+    fails(run, "manifest", "command.kernels")
+
+
+def test_the_parts_of_the_training_state_are_those_of_the_course(run):
+    change_manifest(run, lambda values: values["training_state"].update(parts=["everything"]))
+    fails(run, "training-state", "parts")

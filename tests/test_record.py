@@ -3,18 +3,21 @@
 import re
 
 import pytest
+import torch
 
-from book import notebooks, record, reference
+from book import measurements, notebooks, record, reference
 from course_lib import train
 from course_lib.checkpointing import load_checkpoint, load_model
 from course_lib.command import run
 from course_lib.documents import load_corpus
+from course_lib.errors import UsageError
 from course_lib.evaluation import evaluate
-from course_lib.files import read_json
+from course_lib.files import canonical_json, parse_json, read_json
 from course_lib.generation import generate
 from course_lib.tokenizer import CharTokenizer
 from course_lib.verification import fields, reporting
 from course_lib.verification.claims import RunFolder
+from course_lib.workbook.records import recorded
 
 ROOT = notebooks.ROOT
 RECORDED = ROOT / "book" / "reference"
@@ -152,3 +155,42 @@ def test_every_field_of_a_recorded_file_is_explained(path):
     explained = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]*`", page))))
     missing = {name for name in names_in(read_json(path)) if name not in explained}
     assert {name for name in missing if not FREE.fullmatch(name)} == set()
+
+
+# --- measurements ---------------------------------------------------------------------------
+
+
+def test_a_measurement_is_stored_with_settings_result_data_and_one_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(measurements, "FOLDER", tmp_path)
+    monkeypatch.setattr(measurements, "MEASUREMENTS", {})
+
+    @measurements.measurement("example", seed=3, sizes=[1, 2])
+    def example(seed, sizes):
+        return {"sum": seed + sum(sizes), "threads": torch.get_num_threads()}
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        made = measurements.measure("example")
+    finally:
+        torch.set_num_threads(threads)
+    stored = read_json(tmp_path / "example.json")
+    assert stored == made and (stored["format"], stored["name"]) == (measurements.FORMAT, "example")
+    assert stored["settings"] == {"seed": 3, "sizes": [1, 2]}
+    assert stored["result"] == {"sum": 6, "threads": 1} and stored["environment"]["threads"] == 1
+    assert stored["data"]["digest"] == load_corpus().digest
+
+
+def test_each_stored_measurement_was_made_with_the_settings_that_stand_in_its_module():
+    measurements.load_all()
+    stored = {path.stem: read_json(path) for path in measurements.FOLDER.glob("*.json")}
+    stored = {name: one for name, one in stored.items() if one["format"] == measurements.FORMAT}
+    assert set(stored) == set(measurements.MEASUREMENTS)
+    for name, (_, settings) in measurements.MEASUREMENTS.items():
+        assert stored[name]["settings"] == parse_json(canonical_json(settings).decode("utf-8"))
+
+
+def test_a_stored_result_that_is_not_there_is_named_in_words():
+    with pytest.raises(UsageError, match="^there is no stored result measurements/none.json"):
+        recorded("measurements/none.json")
+    assert recorded("reference/summary.json") == SUMMARY

@@ -294,3 +294,34 @@ def test_paper_shows_the_text_without_the_navigation(site, context, page):
     for name in (".bd-sidebar-primary", ".course-completed", ".copybtn"):
         place = tab.locator(name).first
         assert place.count() == 0 or not place.is_visible(), name
+
+
+# --- what may not go wrong unseen -----------------------------------------------------------
+
+
+def import_marks(tab, path, chapters):
+    """Import a file with these chapters; wait until the page has said something."""
+    path.write_text(json.dumps({"format": "course completed 1", "chapters": chapters}), "utf-8")
+    tab.locator("input[type=file]").set_input_files(path)
+    tab.wait_for_function("document.querySelector('.course-status').textContent !== ''")
+    return tab.get_by_role("status").inner_text()
+
+
+def test_imported_marks_join_those_that_are_there_and_none_counts_twice(site, context, tmp_path):
+    for page in CHAPTERS[2:4]:
+        tab = opened(context, site, page)
+        button_of(tab).click()
+    tab.goto(address(site, "book/intro"))
+    said = import_marks(tab, tmp_path / "a.json", [CHAPTERS[0], CHAPTERS[2], CHAPTERS[0]])
+    assert stored(tab) == [CHAPTERS[0], *CHAPTERS[2:4]]
+    assert said == "Marks added: 1. There already: 1."
+
+
+def test_a_second_click_takes_the_mark_and_its_tick_away_and_no_other(site, context):
+    for page in CHAPTERS[:2]:
+        tab = opened(context, site, page)
+        button_of(tab).click()
+    button_of(tab).click()
+    assert stored(tab) == CHAPTERS[:1]
+    assert button_of(tab).get_attribute("aria-pressed") == "false"
+    assert tab.locator(".bd-sidebar-primary a:has(.course-tick)").count() == 1

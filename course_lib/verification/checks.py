@@ -9,7 +9,12 @@ from typing import Callable
 
 import torch
 
-from course_lib.checkpointing import load_checkpoint, training_state_digest, weights_digest
+from course_lib.checkpointing import (
+    STATE_FIELDS,
+    load_checkpoint,
+    training_state_digest,
+    weights_digest,
+)
 from course_lib.errors import CourseError, VerificationError
 from course_lib.files import digest
 from course_lib.manifest import CHECKPOINT_NAME, environment, run_manifest, source_record
@@ -54,7 +59,8 @@ def manifest_is_whole(run):
             manifest["environment"].get("threads"),
         ),
     }
-    for field, value in {**identity["config"], **identity["settings"]}.items():
+    options = {**identity["config"], **identity["settings"], "kernels": identity["kernels"]}
+    for field, value in options.items():
         typed = manifest["command"].get(FIELD_OF.get(field, field))
         if typed is not None:  # an option that was left out is the checkpoint's or the default
             pairs[f"command.{FIELD_OF.get(field, field)}"] = typed, value
@@ -138,6 +144,8 @@ def state_is_listed(run):
     if found is None or claimed["digest"] != found:
         raise mismatch("the training state's digest", claimed["digest"], found or "incomplete")
     parts = claimed["parts"]
+    if parts != list(STATE_FIELDS):
+        raise mismatch("the training state's parts", parts, list(STATE_FIELDS))
     return Found(f"parts of the training state: {', '.join(parts)}", len(parts))
 
 

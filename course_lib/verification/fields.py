@@ -46,7 +46,8 @@ def task(run):
 
 def commands(run):
     """The commands that make the run and its results again, to be typed as they stand."""
-    lines = [command_line("train", options_of(run.manifest["command"]))]
+    steps = run.manifest["identity"]["steps"]  # fewer than were asked for, if it was stopped
+    lines = [command_line("train", options_of({**run.manifest["command"], "steps": steps}))]
     lines += [make_again(run, name, record) for name, record in run.records.items()]
     lines = [line for line in lines if line]
     lines += [f"python -m course_lib.verify {shlex.quote(home(run))} --retrain"]
@@ -69,8 +70,11 @@ def options_of(values):
     for name, value in values.items():
         if value is None or value is False:
             continue
-        words.append(f"--{name.replace('_', '-')}")
-        words += [] if value is True else [str(value)]
+        option = f"--{name.replace('_', '-')}"
+        if str(value).startswith("-"):
+            words.append(f"{option}={value}")  # on its own it would be read as an option
+        else:
+            words += [option] if value is True else [option, str(value)]
     return words
 
 
@@ -185,10 +189,10 @@ def number(value):
 
 def checks(run):
     """The raw output of the verification."""
-    command = f"python -m course_lib.verify {home(run)} --output {home(run)}/verification.json"
+    words = [home(run), "--output", f"{home(run)}/verification.json"]
     found = run.of_kind(VERIFICATION)
     if not found:
-        return missing("the record of the correctness checks", command)
+        return missing("the record of the correctness checks", command_line("verify", words))
     parts = []
     for name, one in found.items():
         rows = [row for row in one["checks"] if row["name"] not in ABOUT_OTHERS]
