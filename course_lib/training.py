@@ -95,14 +95,14 @@ def check_optimizer_state(state, model, optimizer, step):
                 f"the saved optimizer has another {name}.", expected=here[name], got=saved[name]
             )
     for index, (name, parameter) in enumerate(model.named_parameters()):
-        moments = state["state"].get(index, {}) if step else {"step": 0}
-        fits = all(
+        moments = state["state"].get(index, {"step": None}) if step else {"step": 0}
+        fits = moments["step"] == step and all(
             (moments[key].shape, moments[key].dtype) == (parameter.shape, parameter.dtype)
             and moments[key].isfinite().all()
             for key in ("exp_avg", "exp_avg_sq")
             if step
         )
-        if not fits or moments["step"] != step:
+        if not fits:
             raise CheckpointError(
                 f"the saved optimizer state of {name} is not that of step {step}.",
                 repair="evaluation and generation still work with this checkpoint",

@@ -32,7 +32,7 @@ CLAIMS = ROOT / "tests" / "claims.toml"
 GROUPS = {
     "algebraic": ("ch02", "ch03", "ch04", "ch05", "ch07", "oracles"),
     "gradient": ("ch06",),
-    "learning": ("ch07_fixed_batch", "ch08_training"),
+    "learning": ("ch07_fixed_batch", "ch08_training", "ch08_arguments"),
     "cache": ("ch10",),
     "resume": ("ch08_resume", "ch08_checkpoint"),
     "data": ("ch01", "ch08_windows", "ch08_sampler"),
