@@ -25,9 +25,11 @@ def test_what_was_not_asked_for_is_none():
 
 
 def test_positions_are_made_on_the_device_of_the_tokens():
+    seen = []
     lm = model.TransformerLM(models.CONFIG).to("meta")  # a device without numbers
-    hidden = lm.embed(torch.zeros(models.B, models.T, dtype=torch.int64, device="meta"))
-    assert hidden.device.type == "meta"
+    lm.position_embedding.register_forward_pre_hook(lambda _, inputs: seen.extend(inputs))
+    lm.embed(torch.zeros(models.B, models.T, dtype=torch.int64, device="meta"))
+    assert [positions.device.type for positions in seen] == ["meta"]
 
 
 def test_initial_weights_are_drawn_in_float64_and_then_rounded():

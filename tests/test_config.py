@@ -46,8 +46,8 @@ def test_config_cannot_be_changed():
 
 
 def test_head_width_is_width_over_heads():
-    # d_h = 21 / 3.
-    assert make().head_width == 7
+    # d_h = 21 / 3, and a whole number, because it is a size.
+    assert make().head_width == 7 and isinstance(make().head_width, int)
 
 
 def test_config_goes_through_json_unchanged():
